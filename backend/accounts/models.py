@@ -1,0 +1,105 @@
+"""Who may come in: people, their browsers, and the links that let them in once."""
+
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, ForeignKey, LargeBinary, String
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from backend.core.db import Base, Row, words
+from backend.core.text import clean
+
+
+class Role(StrEnum):
+    ADMIN = "admin"
+    MEMBER = "member"
+
+
+class Theme(StrEnum):
+    SYSTEM = "system"
+    LIGHT = "light"
+    DARK = "dark"
+
+
+class Purpose(StrEnum):
+    SETUP = "setup"  # make the first administrator
+    INVITATION = "invitation"  # set the first password
+    RESET = "reset"  # set a new password
+
+
+def normal_email(email: str) -> str:
+    """The one spelling under which an address is stored, looked up and counted."""
+    return clean(email).strip().lower()
+
+
+class User(Row):
+    __tablename__ = "users"
+    # One account per address however it is spelt: the rule lives here, not in code.
+    __table_args__ = (CheckConstraint("email = lower(email)", name="email_lower"),)
+
+    email: Mapped[str] = mapped_column(String(254), unique=True)
+    name: Mapped[str] = mapped_column(String(100))
+    role: Mapped[Role] = mapped_column(words(Role, "role"))
+    password_hash: Mapped[str | None]
+    disabled_at: Mapped[datetime | None]
+    last_seen_at: Mapped[datetime | None]
+    theme: Mapped[Theme] = mapped_column(words(Theme, "theme"), default=Theme.SYSTEM)
+    time_zone: Mapped[str | None] = mapped_column(String(64))
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role is Role.ADMIN
+
+    @property
+    def is_active(self) -> bool:
+        """Whether they can sign in: invited people cannot yet, disabled ones no more."""
+        return self.password_hash is not None and self.disabled_at is None
+
+    @property
+    def initials(self) -> str:
+        """One or two capitals for the small round mark."""
+        parts = self.name.split() or [self.email]
+        return (parts[0][:1] + (parts[-1][:1] if len(parts) > 1 else "")).upper()
+
+
+class LoginSession(Row):
+    """One browser that is signed in. The cookie holds the token, the table only its digest."""
+
+    __tablename__ = "login_sessions"
+
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    token_digest: Mapped[bytes] = mapped_column(LargeBinary(32), unique=True)
+    last_seen_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
+    time_zone: Mapped[str | None] = mapped_column(String(64))
+    address: Mapped[str] = mapped_column(String(64))
+    user_agent: Mapped[str] = mapped_column(String(300))
+
+    user: Mapped[User] = relationship(lazy="raise")
+
+
+class OneTimeLink(Row):
+    """A secret that lets its holder do one thing once."""
+
+    __tablename__ = "one_time_links"
+    __table_args__ = (CheckConstraint("(purpose = 'setup') = (user_id IS NULL)", name="setup_has_no_user"),)
+
+    purpose: Mapped[Purpose] = mapped_column(words(Purpose, "purpose"))
+    user_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    token_digest: Mapped[bytes] = mapped_column(LargeBinary(32), unique=True)
+    expires_at: Mapped[datetime]
+    used_at: Mapped[datetime | None]
+
+    user: Mapped[User | None] = relationship(lazy="raise")
+
+
+class SignInThrottle(Base):
+    """Failed sign-ins of one account; kept for unknown addresses too, so that both behave alike."""
+
+    __tablename__ = "sign_in_throttles"
+
+    account: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)  # digest of the address
+    failures: Mapped[int]
+    last_failure_at: Mapped[datetime]
+    blocked_until: Mapped[datetime | None]

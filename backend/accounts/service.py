@@ -1,0 +1,200 @@
+"""Changes to people. Every function runs in the caller's transaction; how people come in is told in `entrance.py`."""
+
+import re
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy import delete, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.accounts import passwords, queries, sessions, throttle
+from backend.accounts.models import OneTimeLink, Purpose, Role, User, normal_email
+from backend.accounts.passwords import Passwords
+from backend.core.clock import now
+from backend.core.db import Sessions, broken
+from backend.core.errors import BadInput, Conflict, NotFound
+from backend.core.i18n import _
+from backend.core.security import digest, new_token
+from backend.core.text import one_line
+
+LIFETIMES = {
+    Purpose.SETUP: timedelta(hours=1),
+    Purpose.INVITATION: timedelta(days=7),
+    Purpose.RESET: timedelta(days=1),
+}
+# Anybody who makes, changes or removes an administrator holds this lock, so that two cannot do it at once.
+_ADMINS_LOCK = 7_249_116_531
+
+# Deliberately loose: something, an at sign, a domain. Only a mail can prove an address.
+_EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+")
+
+
+class LinkEnded(NotFound):
+    """A one-time link that was used, has expired, or never was."""
+
+    status = 410
+
+
+class EmailTaken(Conflict):
+    """There is an account for this address."""
+
+
+async def has_admin(session: AsyncSession) -> bool:
+    """Whether anybody was ever made an administrator: from then on only an administrator makes another."""
+    return await session.scalar(select(User.id).where(User.role == Role.ADMIN).limit(1)) is not None
+
+
+def clean_name(name: str) -> str:
+    return one_line(name, 100)
+
+
+def wrong_fields(name: str, email: str) -> dict[str, str]:
+    """A sentence for each of the two that cannot be taken."""
+    wrong = {}
+    if not clean_name(name):
+        wrong["name"] = _("Please enter a name.")
+    email = normal_email(email)
+    if not _EMAIL.fullmatch(email) or len(email) > 254:
+        wrong["email"] = _("This does not look like an email address.")
+    return wrong
+
+
+async def add_person(
+    session: AsyncSession, *, name: str, email: str, role: Role, password_hash: str | None = None
+) -> User:
+    """Raises BadInput with a sentence per field, EmailTaken."""
+    if wrong := wrong_fields(name, email):
+        raise BadInput(_("Please check the fields below."), fields=wrong)
+    name, email = clean_name(name), normal_email(email)
+    user = User(name=name, email=email, role=role, password_hash=password_hash)
+    session.add(user)
+    with broken(uq_users_email=EmailTaken(_("There is already an account for {email}.").format(email=email))):
+        await session.flush()
+    return user
+
+
+async def make_first_admin(session: AsyncSession, *, name: str, email: str, password_hash: str) -> User:
+    """Raises Conflict once there is an administrator, however many try at the same moment."""
+    await _alone_with_admins(session)
+    if await has_admin(session):
+        raise Conflict(_("There is an administrator already. Sign in, or ask them for an invitation."))
+    return await add_person(session, name=name, email=email, role=Role.ADMIN, password_hash=password_hash)
+
+
+async def change_role(session: AsyncSession, person: User, role: Role) -> None:
+    """Also signs the person out: an open page must not keep the old rights."""
+    await _hold(session, person)
+    if person.role is role:
+        return
+    if person.is_admin:
+        await _keep_an_admin(session, person)
+    person.role = role
+    await sessions.close_all_of(session, person.id)
+
+
+async def disable(session: AsyncSession, person: User) -> None:
+    """Sign the person out everywhere and let nobody in again; their data stays."""
+    await _hold(session, person)
+    if person.is_admin:
+        await _keep_an_admin(session, person)
+    person.disabled_at = person.disabled_at or now()
+    await sessions.close_all_of(session, person.id)
+    await _forget_links(session, person.id)
+
+
+def enable(person: User) -> None:
+    person.disabled_at = None
+
+
+async def set_password(session: AsyncSession, person: User, password_hash: str) -> None:
+    """Ends every session and every open link of the person."""
+    person.password_hash = password_hash
+    await sessions.close_all_of(session, person.id)
+    await _forget_links(session, person.id)
+    await throttle.forgive(session, person.email)
+
+
+async def make_link(session: AsyncSession, purpose: Purpose, person: User | None = None) -> str:
+    """A new one-time secret; earlier ones of the same person (or for the set-up) stop working.
+
+    Raises Conflict for a disabled person, for whom it would not work.
+    """
+    if person and person.disabled_at is not None:
+        raise Conflict(_("{name} is disabled. Enable the account first.").format(name=person.name))
+    await _forget_links(session, person.id if person else None)
+    secret = new_token()
+    session.add(
+        OneTimeLink(
+            purpose=purpose,
+            user_id=person.id if person else None,
+            token_digest=digest(secret),
+            expires_at=now() + LIFETIMES[purpose],
+        )
+    )
+    return secret
+
+
+async def find_link(session: AsyncSession, secret: str, *purposes: Purpose) -> OneTimeLink | None:
+    """The link with its person, if it can still be used for one of `purposes`; looking does not use it."""
+    link = await session.scalar(queries.usable_link(digest(secret), now()))
+    return link if link is not None and link.purpose in purposes else None
+
+
+async def use_link(session: AsyncSession, link: OneTimeLink) -> None:
+    """Raises LinkEnded for all but one of those who use it at the same moment."""
+    used = await session.scalar(
+        update(OneTimeLink)
+        .where(OneTimeLink.id == link.id, OneTimeLink.used_at.is_(None))
+        .values(used_at=now())
+        .returning(OneTimeLink.id)
+    )
+    if used is None:
+        raise LinkEnded(_("This link has been used already, or it has expired."))
+
+
+async def find_person(session: AsyncSession, person_id: UUID) -> User:
+    person = await session.scalar(queries.person(person_id))
+    if person is None:
+        raise NotFound(_("There is nobody here."))
+    return person
+
+
+async def seed_admin(db: Sessions, hasher: Passwords, email: str, password: str) -> bool:
+    """Make the administrator the deployment names, while there is none. True when one was made."""
+    async with db.begin() as session:
+        if await has_admin(session):
+            return False
+    wrong = passwords.weakness(password)
+    if wrong:
+        raise BadInput(_("PARLEY_ADMIN_PASSWORD cannot be used. {why}").format(why=wrong))
+    password_hash = await hasher.hash(password)
+    async with db.begin() as session:
+        try:
+            await make_first_admin(session, name=email.partition("@")[0], email=email, password_hash=password_hash)
+        except Conflict:
+            return False  # another process was faster
+    return True
+
+
+async def _alone_with_admins(session: AsyncSession) -> None:
+    await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADMINS_LOCK})
+
+
+async def _hold(session: AsyncSession, person: User) -> None:
+    """Wait for whoever changes administrators right now, then see the person as they left them."""
+    await _alone_with_admins(session)
+    await session.scalar(queries.held(person.id))
+
+
+async def _keep_an_admin(session: AsyncSession, person: User) -> None:
+    """Raise Conflict when `person` is the last active administrator, about to stop being one."""
+    others = queries.active_admins().where(User.id != person.id).limit(1)
+    if person.is_active and await session.scalar(others) is None:
+        raise Conflict(
+            _("{name} is the only active administrator. Make somebody else one first.").format(name=person.name)
+        )
+
+
+async def _forget_links(session: AsyncSession, person_id: UUID | None) -> None:
+    whose = OneTimeLink.user_id.is_(None) if person_id is None else OneTimeLink.user_id == person_id
+    await session.execute(delete(OneTimeLink).where(whose, OneTimeLink.used_at.is_(None)))

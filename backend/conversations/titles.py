@@ -1,0 +1,161 @@
+"""A short title for a conversation: the first words at once, something better once the model has a moment.
+
+A title is worth less than any answer. It is asked for only while nobody is being answered by the same model, it makes
+way for the next question, and when it fails nobody hears of it.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import aclosing
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import update
+
+from backend.conversations import prompt, queries
+from backend.conversations.models import Conversation, TitleSource
+from backend.core.db import DatabaseGone, Sessions
+from backend.core.errors import AppError
+from backend.core.text import clean, one_line
+from backend.engines.client import JSON, ChatMessage, ChatRequest
+from backend.engines.events import Delta, EngineFailed, Usage
+from backend.engines.registry import Offer, Registry
+from backend.usage import service as usage
+from backend.usage.models import Cause
+
+log = logging.getLogger(__name__)
+
+MAX_LENGTH = 60
+_MAX_TOKENS = 32
+_SECONDS = 30
+_DECORATION = " \t#*_`\"'“”„«»‘’.<>"
+_EXCERPT = 1500  # characters of question and answer that the title is made from
+
+_INSTRUCTION = (
+    "Write a title of at most six words for the conversation below, in its language. "
+    "Answer with the title only: no quotes, no full stop.\n\n"
+)
+
+
+@dataclass(frozen=True)
+class _Job:
+    conversation_id: UUID
+    owner_id: UUID
+    offer: Offer
+
+
+class Titles:
+    """Owns the calls that make titles; `close` ends them."""
+
+    def __init__(self, sessions: Sessions, registry: Registry, *, enabled: bool) -> None:
+        self._sessions = sessions
+        self._registry = registry
+        self._enabled = enabled
+        self._answers: Counter[UUID] = Counter()  # by model: answers being written
+        self._waiting: dict[UUID, _Job] = {}
+        self._tasks: dict[UUID, tuple[_Job, asyncio.Task[None]]] = {}
+
+    def make_way(self, model_id: UUID) -> None:
+        """An answer of this model begins: titles by it wait until it ends."""
+        self._answers[model_id] += 1
+        for job, task in list(self._tasks.values()):
+            if job.offer.id == model_id:
+                self._waiting[job.conversation_id] = job
+                task.cancel()
+
+    def resume(self, model_id: UUID) -> None:
+        """An answer of this model ended."""
+        self._answers[model_id] -= 1
+        if not self._answers[model_id]:
+            del self._answers[model_id]
+            for job in [job for job in self._waiting.values() if job.offer.id == model_id]:
+                del self._waiting[job.conversation_id]
+                self._begin(job)
+
+    def consider(self, conversation_id: UUID, owner_id: UUID, offer: Offer) -> None:
+        """Make a title for a conversation that got an answer, if it still has only its first words."""
+        if self._enabled:
+            self._waiting[conversation_id] = _Job(conversation_id, owner_id, offer)
+
+    def is_pending(self, conversation_id: UUID) -> bool:
+        return conversation_id in self._waiting or conversation_id in self._tasks
+
+    async def close(self) -> None:
+        self._waiting.clear()
+        tasks = [task for _job, task in self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, job: _Job) -> None:
+        task = asyncio.create_task(self._make(job), name=f"title {job.conversation_id}")
+        self._tasks[job.conversation_id] = job, task
+        task.add_done_callback(lambda done: self._forget(job, done))
+
+    def _forget(self, job: _Job, task: "asyncio.Task[None]") -> None:
+        if self._tasks.get(job.conversation_id) == (job, task):
+            del self._tasks[job.conversation_id]
+
+    async def _make(self, job: _Job) -> None:
+        try:
+            async with asyncio.timeout(_SECONDS):
+                question = await self._first_exchange(job)
+                if question is not None:
+                    await self._ask_and_store(job, question)
+        except (EngineFailed, AppError, TimeoutError) as error:
+            log.info("no title: %s", getattr(error, "detail", "") or str(error) or type(error).__name__)
+        except DatabaseGone:
+            log.info("no title: the database is away")
+
+    async def _first_exchange(self, job: _Job) -> str | None:
+        """What the title is made from; None when it has one already."""
+        async with self._sessions.as_worker() as session:
+            conversation = await session.get(Conversation, job.conversation_id)
+            if conversation is None or conversation.title_source is not TitleSource.FIRST_WORDS:
+                return None
+            path = (await session.scalars(queries.opening(job.conversation_id))).all()
+        said = [f"{message.speaker}: {message.text[:_EXCERPT]}" for message in path if message.text]
+        return _INSTRUCTION + "\n\n".join(said)
+
+    async def _ask_and_store(self, job: _Job, question: str) -> None:
+        endpoint = self._registry.choose(job.offer)
+        messages: list[ChatMessage] = prompt.single(question)
+        request = ChatRequest(
+            model=endpoint.upstream_name,
+            messages=messages,
+            max_tokens=_MAX_TOKENS,
+            temperature=0,
+            extra=_without_thinking(endpoint.engine_kind),
+        )
+        text, count = "", None
+        async with aclosing(endpoint.client.answer(request)) as batches:
+            async for events in batches:
+                text += "".join(event.text for event in events if isinstance(event, Delta))
+                count = next((event for event in events if isinstance(event, Usage)), count)
+        title = tidy(text)
+        async with self._sessions.as_worker() as session:
+            if title:
+                await session.execute(
+                    update(Conversation)
+                    .where(Conversation.id == job.conversation_id, Conversation.title_source == TitleSource.FIRST_WORDS)
+                    .values(title=title, title_source=TitleSource.MODEL)
+                )
+            call = usage.Call(job.owner_id, job.offer.id, endpoint.engine_id, None, Cause.TITLE)
+            usage.record(session, call, count, prompt_characters=len(question), written=len(text))
+
+
+def first_words(text: str) -> str:
+    return one_line(text, MAX_LENGTH)
+
+
+def tidy(text: str) -> str:
+    """The one plain line that a model wrote; '' when it wrote something else, such as whole sentences."""
+    lines = [line for line in clean(text).splitlines() if line.strip()]
+    line = " ".join(lines[0].split()) if lines else ""
+    line = line.removeprefix("Title:").strip(_DECORATION)
+    return line if len(line) <= MAX_LENGTH else ""
+
+
+def _without_thinking(kind: str | None) -> dict[str, JSON]:
+    return {"chat_template_kwargs": {"enable_thinking": False}} if kind in ("vllm", "sglang", "llamacpp") else {}

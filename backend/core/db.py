@@ -1,0 +1,179 @@
+"""The database: one pool, one transaction per request, and who is asking.
+
+Row-level security is the second net below the queries (`migrations/`): every transaction says for whom it runs, a
+person (`as_person`) or one of our own loops (`as_worker`), and the policies on conversations and messages show
+nothing to a transaction that said neither.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+from uuid import UUID
+
+import psycopg
+from fastapi import Depends, Request
+from sqlalchemy import DateTime, Enum, ExceptionContext, MetaData, event, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session as SyncSession, SessionTransaction, mapped_column
+
+from backend.core.clock import now
+from backend.core.errors import AppError
+from backend.core.ids import new_id
+
+# Bounds for one statement and one transaction, so that nothing of ours can hold the database for long.
+_SERVER_SETTINGS = (
+    "-c statement_timeout=10s -c lock_timeout=3s -c idle_in_transaction_session_timeout=15s -c timezone=UTC"
+)
+
+#: What SQLAlchemy raises while Postgres is away or restarting; answered with 503.
+DatabaseGone = (OperationalError, InterfaceError, PoolTimeout)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "pk": "pk_%(table_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_name)s",
+            "ix": "ix_%(table_name)s_%(column_0_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+        }
+    )
+    type_annotation_map: ClassVar[dict[Any, Any]] = {datetime: DateTime(timezone=True)}
+
+
+class Row(Base):
+    """A table whose rows have a time-ordered id and know when they were made."""
+
+    __abstract__ = True
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+def words(kind: type[StrEnum], name: str) -> Enum:
+    """A text column that holds only the words of `kind`: a check constraint, which is easier to change than a type."""
+    return Enum(
+        kind,
+        name=name,
+        native_enum=False,
+        create_constraint=True,
+        length=20,
+        values_callable=lambda members: [member.value for member in members],
+    )
+
+
+def connect(url: str, *, connections: int) -> AsyncEngine:
+    """A pool of exactly `connections`; a caller waits at most 5 s for one and is then told to try again.
+
+    No ping before use: it would cost every request a round trip, and after a restart of Postgres the first failure
+    empties the pool anyway.
+    """
+    engine = create_async_engine(
+        url,
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=5,
+        hide_parameters=True,  # what people wrote must not reach a log by way of an error
+        connect_args={"options": _SERVER_SETTINGS, "connect_timeout": 5},
+    )
+    event.listen(engine.sync_engine, "handle_error", _leave_out_the_row)
+    return engine
+
+
+def _leave_out_the_row(context: ExceptionContext) -> None:
+    """Postgres repeats the row that broke a constraint, with everything in it; only its first line is kept."""
+    cause, shown = context.original_exception, context.sqlalchemy_exception
+    if isinstance(cause, psycopg.Error) and cause.diag.message_primary:
+        cause.args = (cause.diag.message_primary,)
+        if shown is not None:
+            shown.args = (f"({type(cause).__qualname__}) {cause}",)
+
+
+class Sessions:
+    """Opens transactions for those who are not a request: tasks, loops, streams."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._make = async_sessionmaker(engine, expire_on_commit=False)
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncSession]:
+        """A transaction that has not said for whom it runs: it sees accounts and engines, but no conversation."""
+        async with self._make.begin() as session:
+            try:
+                yield session
+            except BaseException:
+                # A rollback empties what was loaded; the page that explains the failure still names the person.
+                session.expunge_all()
+                raise
+        _run_after_commit(session)
+
+    @asynccontextmanager
+    async def as_person(self, person_id: UUID) -> AsyncIterator[AsyncSession]:
+        async with self.begin() as session:
+            await act_for(session, person_id)
+            yield session
+
+    @asynccontextmanager
+    async def as_worker(self) -> AsyncIterator[AsyncSession]:
+        """For our own loops, which look after everybody's answers."""
+        async with self.begin() as session:
+            await session.execute(text("SELECT set_config('parley.worker', 'on', true)"))
+            yield session
+
+
+async def act_for(session: AsyncSession, person_id: UUID) -> None:
+    """Show this transaction the rows of one person, until it ends."""
+    await session.execute(text("SELECT set_config('parley.person', :id, true)"), {"id": str(person_id)})
+
+
+async def open_session(request: Request) -> AsyncIterator[AsyncSession]:
+    """One request, one transaction: committed when the route returns, rolled back when it raises.
+
+    `scope="function"` ends it before the response starts, so a page is never told of what was not stored.
+    """
+    sessions: Sessions = request.state.sessions
+    async with sessions.begin() as session:
+        yield session
+
+
+Session = Annotated[AsyncSession, Depends(open_session, scope="function")]
+
+
+def after_commit(session: AsyncSession, work: Callable[[], Any]) -> None:
+    """Run `work` (plain, quick) once what this transaction wrote can be seen by others; never if it rolls back."""
+    savepoint = session.sync_session.get_nested_transaction()
+    session.info.setdefault("after_commit", []).append((savepoint, work))
+
+
+def _run_after_commit(session: AsyncSession) -> None:
+    for _savepoint, work in session.info.pop("after_commit", []):
+        work()
+
+
+@event.listens_for(SyncSession, "after_soft_rollback")
+def _forget_after_commit(session: SyncSession, ended: SessionTransaction) -> None:
+    """A savepoint takes only its own work with it, the transaction takes all."""
+    asked = session.info.pop("after_commit", [])
+    session.info["after_commit"] = [each for each in asked if ended.nested and each[0] is not ended]
+
+
+@contextmanager
+def broken(**meanings: AppError) -> Iterator[None]:
+    """Give a broken constraint its meaning: `broken(uq_users_email=Conflict("…"))`. Others pass through."""
+    try:
+        yield
+    except IntegrityError as error:
+        cause = error.orig
+        name = cause.diag.constraint_name if isinstance(cause, psycopg.Error) else None
+        if name in meanings:
+            raise meanings[name] from error
+        raise
+
+
+def is_gone(error: DBAPIError) -> bool:
+    """Whether `error` means that the database went away, not that the statement was wrong."""
+    return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)

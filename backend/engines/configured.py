@@ -1,0 +1,80 @@
+"""Engines the deployment names: `PARLEY_ENGINES` and the embedded one become rows when Parley starts."""
+
+import logging
+
+from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.core.ids import new_id
+from backend.core.security import Sealer, Unreadable
+from backend.core.settings import EngineSetting, Settings
+from backend.engines import keys
+from backend.engines.addresses import is_on_site, origin
+from backend.engines.models import Engine, Source
+
+log = logging.getLogger(__name__)
+
+_LOCK = 7_249_116_532  # two processes starting at once must not both insert the same engine
+
+
+async def take_over(session: AsyncSession, settings: Settings, sealer: Sealer) -> None:
+    """Make the rows agree with the settings. An engine that is no longer named is disabled and kept."""
+    await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    rows = {engine.name: engine for engine in await session.scalars(select(Engine))}
+    named = _named(settings)
+    for name, (setting, source) in named.items():
+        row = rows.get(name)
+        if row is None:
+            row = Engine(id=new_id(), name=name, url=setting.url, source=source)
+            session.add(row)
+        elif row.source is Source.DATABASE:
+            log.warning(
+                "The deployment names the engine %s, and so did an administrator. "
+                "From now on the address and the key of the deployment hold.",
+                name,
+            )
+        _agree(row, setting, source, sealer)
+    for name, row in rows.items():
+        if name not in named and row.source is not Source.DATABASE and row.enabled:
+            log.warning("The deployment no longer names the engine %s. It is out of service.", name)
+            row.enabled = False
+
+
+async def is_for_everybody(engine: Engine, settings: Settings) -> bool:
+    """Whether new models of `engine` are published by themselves.
+
+    So that there is something to choose from at the start, without sending what people write out of the house: those
+    of the embedded engine and of the first one in `PARLEY_ENGINES` that is not somebody else's on the Internet.
+    """
+    if engine.source is Source.ENVIRONMENT:
+        for setting in settings.engines:
+            if await is_on_site(setting.url):
+                return setting.name == engine.name
+    return engine.source is Source.EMBEDDED
+
+
+def _named(settings: Settings) -> dict[str, tuple[EngineSetting, Source]]:
+    named = {setting.name: (setting, Source.ENVIRONMENT) for setting in settings.engines}
+    embedded = settings.embedded_engine
+    if embedded is None:
+        return named
+    if embedded.name in named:
+        log.warning("PARLEY_ENGINES uses the name of the embedded engine, %s, and replaces it.", embedded.name)
+    return {embedded.name: (embedded, Source.EMBEDDED)} | named
+
+
+def _agree(row: Engine, setting: EngineSetting, source: Source, sealer: Sealer) -> None:
+    if origin(row.url) != origin(setting.url):
+        row.kind = row.version = None  # what was found out was about another server
+    row.url, row.source, row.enabled = setting.url, source, True
+    row.kind = setting.kind or row.kind
+    wanted = (setting.api_key.get_secret_value() if setting.api_key else "") or None
+    if _stored_key(row, sealer) != wanted:
+        keys.seal(sealer, row, wanted or "")
+
+
+def _stored_key(row: Engine, sealer: Sealer) -> str | None:
+    try:
+        return keys.unseal(sealer, row)
+    except Unreadable:
+        return ""  # equal to no key, so that it is replaced

@@ -1,0 +1,146 @@
+"""What the probes found becomes rows: deployments, and the first models people see."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.core.clock import now
+from backend.core.i18n import _
+from backend.core.ids import new_id
+from backend.engines import queries
+from backend.engines.discovery import UpstreamModel
+from backend.engines.models import Deployment, Engine, Model, Source
+
+MAX_NAME = 100  # of a model, as in its table
+
+# What else lives behind the same list and cannot chat, and what Ollama would pass on to its maker's servers.
+_NOT_FOR_EVERYBODY = re.compile(r"embed|rerank|whisper|[-:]cloud$|\bbge\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Kind and version are None where they were not asked for."""
+
+    kind: str | None
+    version: str | None
+    models: Sequence[UpstreamModel]
+
+
+async def store(session: AsyncSession, engine_id: UUID, findings: Findings, *, publish: bool) -> None:
+    """Remember what an engine lists. A name that is new is published or waits for an admin, as `publish` says.
+
+    A name that is known keeps what admins made of it. One that is no longer listed is kept and marked.
+    """
+    # Locked, because every process looks: the second one sees what the first has added.
+    engine = await session.scalar(queries.engine(engine_id).with_for_update(key_share=True))
+    if engine is None:
+        return
+    engine.kind, engine.version = findings.kind or engine.kind, findings.version or engine.version
+    listed = {model.id: model for model in findings.models}
+    known = set()
+    for deployment in await session.scalars(queries.deployments_of(engine_id)):
+        known.add(deployment.upstream_name)
+        _update(deployment, listed.get(deployment.upstream_name))
+    for name, model in listed.items():
+        if name not in known:
+            await _add(session, engine, model, publish and not _NOT_FOR_EVERYBODY.search(name))
+
+
+def is_news(engine: Engine, findings: Findings) -> bool:
+    """Whether `store` would change anything; with the deployments of `engine` loaded."""
+    if (findings.kind or engine.kind) != engine.kind or (findings.version or engine.version) != engine.version:
+        return True
+    listed = {model.id: model for model in findings.models}
+    known = {deployment.upstream_name for deployment in engine.deployments}
+    return bool(listed.keys() - known) or any(
+        _differs(deployment, listed.get(deployment.upstream_name)) for deployment in engine.deployments
+    )
+
+
+def display_name(upstream_name: str, *, embedded: bool = False) -> str:
+    """What people read: the last part of a path, or the proper name of the model that comes with Parley."""
+    last = upstream_name.rstrip("/").rpartition("/")[2] or upstream_name
+    if embedded and last.lower().startswith("smollm2-135m-instruct"):
+        return "SmolLM2 135M"
+    return last[:MAX_NAME]
+
+
+def _differs(deployment: Deployment, listed: UpstreamModel | None) -> bool:
+    if listed is None or deployment.missing_since:
+        return (listed is None) != (deployment.missing_since is not None)
+    return (listed.context_length or deployment.context_length) != deployment.context_length
+
+
+def _update(deployment: Deployment, listed: UpstreamModel | None) -> None:
+    if listed is None:
+        deployment.missing_since = deployment.missing_since or now()
+        return
+    deployment.missing_since = None
+    deployment.context_length = listed.context_length or deployment.context_length
+
+
+async def _add(session: AsyncSession, engine: Engine, found: UpstreamModel, publish: bool) -> None:
+    models: list[UUID | None] = [None]
+    if publish:
+        models = [*await _publish(session, engine, found.id)] or models
+    for model_id in models:
+        session.add(
+            Deployment(
+                engine_id=engine.id,
+                model_id=model_id,
+                upstream_name=found.id,
+                context_length=found.context_length,
+            )
+        )
+
+
+async def _publish(session: AsyncSession, engine: Engine, upstream_name: str) -> list[UUID]:
+    """The new models, or none where the name is taken: joining that model is an admin's decision."""
+    embedded = engine.source is Source.EMBEDDED
+    name = display_name(upstream_name, embedded=embedded)
+    description = _("Small and quick, runs on this machine. Good for a first look.") if embedded else ""
+    first = await _new_model(session, name, description)
+    if first is None and name != upstream_name and len(upstream_name) <= MAX_NAME:
+        first = await _new_model(session, upstream_name)  # `team/llama` beside `other/llama`
+    if first is None or not embedded:
+        return [first] if first else []
+    # So that a newcomer with a single small model has something to switch to.
+    second = await _new_model(
+        session,
+        _("{name}, brief").format(name=name[: MAX_NAME - 20]),
+        _("The same model, told to answer in one or two sentences."),
+        system_prompt="Answer in one or two short sentences.",
+        temperature=0.2,
+    )
+    return [first, second] if second else [first]
+
+
+async def _new_model(
+    session: AsyncSession,
+    name: str,
+    description: str = "",
+    *,
+    system_prompt: str = "",
+    temperature: float | None = None,
+) -> UUID | None:
+    last = await session.scalar(select(func.max(Model.position)))
+    return await session.scalar(
+        insert(Model)
+        .values(
+            id=new_id(),
+            created_at=now(),
+            name=name,
+            description=description,
+            system_prompt=system_prompt,
+            temperature=temperature,
+            published=True,
+            position=0 if last is None else last + 1,
+        )
+        .on_conflict_do_nothing()
+        .returning(Model.id)
+    )

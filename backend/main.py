@@ -1,0 +1,145 @@
+"""The composition root: settings in, application out. Imports everything, is imported by the command line only."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from starlette.staticfiles import StaticFiles
+
+from backend.accounts import service as accounts, sessions as logins, throttle
+from backend.accounts.passwords import Passwords
+from backend.accounts.sessions import Lifetime
+from backend.conversations.titles import Titles
+from backend.conversations.turns import Timing, Turns
+from backend.core import migrations, stored
+from backend.core.clock import now
+from backend.core.db import DatabaseGone, Sessions, connect
+from backend.core.lifecycle import Lifecycle
+from backend.core.security import Sealer, subkey
+from backend.core.settings import Settings
+from backend.engines.registry import Registry
+from backend.ops import health
+from web import errors, policy
+from web.accounts import routes as account_pages
+from web.admin import engines as engine_pages, people as people_pages
+from web.chat import routes as chat_pages
+from web.company import Company
+from web.gate import Gate
+from web.rendering import STATIC
+from web.reports import router as reports
+
+log = logging.getLogger(__name__)
+
+_CLEAN_EVERY = 3600.0
+
+
+def create_app(
+    settings: Settings,
+    *,
+    lifecycle: Lifecycle | None = None,
+    passwords: Passwords | None = None,
+    timing: Timing | None = None,
+) -> FastAPI:
+    """The whole site as an ASGI application. Raises `MissingSecret` and `PolicyBroken` before anything starts."""
+    secrets = settings.secrets()
+    lifecycle = lifecycle or Lifecycle()
+    timing = timing or Timing(drain=settings.drain_seconds)
+    body_limit = 3 * settings.message_bytes + 64 * 1024  # a character takes at most three times its bytes in a form
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        async with AsyncExitStack() as stack:
+            engine = connect(settings.database_url, connections=settings.database_connections)
+            stack.push_async_callback(engine.dispose)
+            await migrations.require_head(engine)
+            await migrations.require_plain_role(engine)
+            sessions = Sessions(engine)
+            hasher = passwords or Passwords()
+            await _seed_admin(sessions, hasher, settings)
+            company = Company(await _stored_company(sessions))
+            registry = Registry(settings, sessions, Sealer(secrets, "engine keys"))
+            await stack.enter_async_context(registry)
+            titles = Titles(sessions, registry, enabled=settings.titles)
+            stack.push_async_callback(titles.close)
+            turns = await stack.enter_async_context(
+                Turns(
+                    sessions,
+                    registry,
+                    titles,
+                    salt_key=subkey(secrets[0], "prefix cache salt"),
+                    message_bytes=settings.message_bytes,
+                    timing=timing,
+                )
+            )
+            lifecycle.on_stop(turns.begin_drain)
+            cleaning = asyncio.create_task(_clean(sessions))
+            stack.callback(cleaning.cancel)
+            # What exists now lives as long as the process: the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
+            yield {
+                "settings": settings,
+                "lifecycle": lifecycle,
+                "sessions": sessions,
+                "passwords": hasher,
+                "lifetime": Lifetime(
+                    idle=timedelta(hours=settings.session_idle_hours), absolute=timedelta(days=settings.session_days)
+                ),
+                "company": company,
+                "registry": registry,
+                "titles": titles,
+                "turns": turns,
+            }
+
+    app = FastAPI(
+        lifespan=lifespan,
+        dependencies=[Depends(policy.authorize)],
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        form_limits={"max_part_size": body_limit, "max_fields": 100, "max_files": 0},
+    )
+    for router in (
+        health.router,
+        reports,
+        account_pages.router,
+        chat_pages.router,
+        people_pages.router,
+        engine_pages.router,
+    ):
+        app.include_router(router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    errors.install(app)
+    app.add_middleware(Gate, origin=settings.origin, max_body=body_limit, error_page=errors.error_page)
+    policy.check(app.routes)
+    return app
+
+
+async def _seed_admin(sessions: Sessions, hasher: Passwords, settings: Settings) -> None:
+    if settings.admin_email and settings.admin_password:
+        password = settings.admin_password.get_secret_value()
+        if await accounts.seed_admin(sessions, hasher, settings.admin_email, password):
+            log.info("made the administrator that PARLEY_ADMIN_EMAIL names")
+
+
+async def _stored_company(sessions: Sessions) -> str:
+    async with sessions.begin() as session:
+        name: str = await stored.read(session, "company", "")
+    return name
+
+
+async def _clean(sessions: Sessions) -> None:
+    """Remove what has ended and nobody will ask for again."""
+    while True:
+        try:
+            async with sessions.begin() as session:
+                await logins.delete_ended(session, now() - timedelta(days=1))
+                await throttle.delete_old(session)
+        except DatabaseGone:
+            log.warning("the database is away: cleaning up waits")
+        await asyncio.sleep(_CLEAN_EVERY)

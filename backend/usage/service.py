@@ -1,0 +1,43 @@
+"""Counting what engines were asked to do."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.engines.events import Usage
+from backend.usage.models import Cause, UsageRecord
+
+_CHARACTERS_PER_TOKEN = 3.5  # of ordinary European prose, for engines that do not count
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an engine: who caused it, and what it wrote."""
+
+    user_id: UUID
+    model_id: UUID
+    engine_id: UUID
+    message_id: UUID | None
+    cause: Cause
+
+
+def record(session: AsyncSession, call: Call, usage: Usage | None, *, prompt_characters: int, written: int) -> None:
+    """Count a call; `written` characters and those of the prompt stand in where the engine sent no usage."""
+    session.add(
+        UsageRecord(
+            user_id=call.user_id,
+            model_id=call.model_id,
+            engine_id=call.engine_id,
+            message_id=call.message_id,
+            cause=call.cause,
+            prompt_tokens=usage.prompt_tokens if usage else estimate(prompt_characters),
+            cached_tokens=usage.cached_tokens if usage else None,
+            completion_tokens=usage.completion_tokens if usage else estimate(written),
+            estimated=usage is None,
+        )
+    )
+
+
+def estimate(characters: int) -> int:
+    return round(characters / _CHARACTERS_PER_TOKEN)

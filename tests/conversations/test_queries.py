@@ -1,0 +1,292 @@
+"""Selects over conversations: whose rows, in which order."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import Select, event
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.accounts.models import User
+from backend.conversations import queries
+from backend.conversations.models import AnswerPart, Conversation, Message, Speaker, Status, TitleSource
+from backend.core.db import Sessions
+from backend.core.ids import new_id
+
+NOON = datetime(2026, 3, 29, 12, 0, tzinfo=UTC)
+
+
+def chat_of(person: User, *, minutes: int = 0, title: str = "Hello", id_: UUID | None = None) -> Conversation:
+    moment = NOON + timedelta(minutes=minutes)
+    return Conversation(
+        id=id_ or new_id(),
+        owner_id=person.id,
+        title=title,
+        title_source=TitleSource.FIRST_WORDS,
+        updated_at=moment,
+        seen_at=moment,
+    )
+
+
+def question_in(chat: Conversation, after: Message | None = None, text: str = "Hello") -> Message:
+    return Message(
+        id=new_id(),
+        conversation_id=chat.id,
+        owner_id=chat.owner_id,
+        parent_id=after.id if after else None,
+        speaker=Speaker.PERSON,
+        text=text,
+        status=Status.DONE,
+        finished_at=NOON,
+        send_key=uuid4(),
+    )
+
+
+def answer_to(question: Message, status: Status = Status.DONE, *, ended: int = 0, heard: int = 0) -> Message:
+    return Message(
+        id=new_id(),
+        conversation_id=question.conversation_id,
+        owner_id=question.owner_id,
+        parent_id=question.id,
+        speaker=Speaker.MODEL,
+        text=f"to {question.text}",
+        status=status,
+        finished_at=None if status.running else NOON + timedelta(minutes=ended),
+        heartbeat_at=NOON + timedelta(minutes=heard),
+    )
+
+
+async def store(db: Sessions, *rows: object) -> None:
+    """One after the other, as a tree of messages has to be."""
+    async with db.as_worker() as session:
+        for row in rows:
+            session.add(row)
+            await session.flush()
+
+
+async def texts(session: AsyncSession, select: Select[Message]) -> list[str]:
+    return [message.text for message in await session.scalars(select)]
+
+
+async def test_only_its_owner_sees_a_conversation(db: Sessions, alice: User, bob: User) -> None:
+    hers, his = chat_of(alice), chat_of(bob)
+    await store(db, hers, his)
+
+    async with db.as_worker() as session:  # past row-level security: the select itself decides
+        found = (await session.scalars(queries.visible_to(alice.id))).all()
+
+    assert [chat.id for chat in found] == [hers.id]
+
+
+async def test_a_message_is_found_by_all_of_its_ids_and_its_person_or_not_at_all(
+    db: Sessions, alice: User, bob: User
+) -> None:
+    """AZN-01: neither id is trusted because the other one was checked."""
+    chat, other = chat_of(alice), chat_of(alice)
+    question = question_in(chat)
+    await store(db, chat, other, question)
+
+    async with db.as_worker() as session:
+        found = [
+            await session.scalar(queries.message_visible_to(person, conversation, message))
+            for person, conversation, message in (
+                (alice.id, chat.id, question.id),
+                (bob.id, chat.id, question.id),
+                (alice.id, other.id, question.id),
+                (alice.id, chat.id, uuid4()),
+            )
+        ]
+
+    assert [row.id if row else None for row in found] == [question.id, None, None, None]
+
+
+# The tree
+
+
+async def test_a_path_is_one_branch_oldest_first(db: Sessions, alice: User) -> None:
+    chat = chat_of(alice)
+    one = question_in(chat, text="1")
+    failed, better = answer_to(one, Status.FAILED), answer_to(one)
+    two = question_in(chat, better, text="2")
+    last = answer_to(two)
+    await store(db, chat, one, failed, better, two, last)
+
+    async with db.as_worker() as session:
+        path = (await session.scalars(queries.path_to(last.id))).all()
+        beside = (await session.scalars(queries.path_to(failed.id))).all()
+        nothing = (await session.scalars(queries.path_to(uuid4()))).all()
+
+    assert [message.id for message in path] == [one.id, better.id, two.id, last.id]
+    assert [message.id for message in beside] == [one.id, failed.id]
+    assert nothing == []
+
+
+async def test_a_long_path_is_one_statement(db: Sessions, alice: User) -> None:
+    chat = chat_of(alice)
+    messages: list[Message] = []
+    for number in range(100):
+        question = question_in(chat, messages[-1] if messages else None, text=str(number))
+        messages += [question, answer_to(question)]
+    await store(db, chat)
+    async with db.as_worker() as session:
+        session.add_all(messages)
+    statements: list[str] = []
+
+    async with db.as_worker() as session:
+        connection = await session.connection()
+        event.listen(connection.sync_connection, "before_cursor_execute", lambda *parts: statements.append(parts[2]))
+        path = (await session.scalars(queries.path_to(messages[-1].id))).all()
+
+    assert [message.id for message in path] == [message.id for message in messages]
+    assert len(statements) == 1
+
+
+async def test_a_conversation_goes_on_where_it_was_written_last(db: Sessions, alice: User) -> None:
+    chat = chat_of(alice)
+    one = question_in(chat)
+    first, second = answer_to(one), answer_to(one)
+    await store(db, chat, one, first, second)
+
+    async with db.as_worker() as session:
+        assert await session.scalar(queries.newest_leaf(chat.id)) == second.id
+        assert await session.scalar(queries.newest_leaf(uuid4())) is None
+        newest = await session.scalar(queries.newest_answer_to(one.id))
+
+    assert newest is not None
+    assert newest.id == second.id
+
+
+async def test_a_title_is_made_from_the_first_two_messages(db: Sessions, alice: User) -> None:
+    chat = chat_of(alice)
+    one = question_in(chat, text="1")
+    answer = answer_to(one)
+    await store(db, chat, one, answer, question_in(chat, answer, text="2"))
+
+    async with db.as_worker() as session:
+        assert await texts(session, queries.opening(chat.id)) == ["1", "to 1"]
+
+
+async def test_a_send_is_found_again_by_its_person_alone(db: Sessions, alice: User, bob: User) -> None:
+    chat = chat_of(alice)
+    question = question_in(chat)
+    await store(db, chat, question)
+    assert question.send_key is not None
+
+    async with db.as_worker() as session:
+        found = await session.scalar(queries.sent_with(alice.id, question.send_key))
+        strange = await session.scalar(queries.sent_with(bob.id, question.send_key))
+
+    assert found is not None
+    assert (found.id, strange) == (question.id, None)
+
+
+async def test_parts_are_those_of_the_attempt_in_their_order(db: Sessions, alice: User) -> None:
+    chat = chat_of(alice)
+    question = question_in(chat)
+    answer = answer_to(question, Status.STREAMING)
+    parts = [
+        AnswerPart(message_id=answer.id, attempt=attempt, number=number, text=f"{attempt}.{number}", reasoning="")
+        for attempt, number in ((2, 10), (2, 2), (1, 0), (2, 0))
+    ]
+    await store(db, chat, question, answer, *parts)
+
+    async with db.as_worker() as session:
+        found = [part.text for part in await session.scalars(queries.parts_of(answer.id, 2))]
+
+    assert found == ["2.0", "2.2", "2.10"]
+
+
+async def test_answers_that_nobody_writes_any_more_are_found(db: Sessions, alice: User) -> None:
+    rows: list[object] = []
+    for text, status, heard in (
+        ("silent", Status.STREAMING, 0),
+        ("never begun", Status.QUEUED, 0),
+        ("just heard of", Status.STREAMING, 10),
+        ("ended", Status.DONE, 0),
+    ):
+        chat = chat_of(alice)
+        question = question_in(chat, text=text)
+        rows += [chat, question, answer_to(question, status, heard=heard)]
+    await store(db, *rows)
+
+    async with db.as_worker() as session:
+        found = await texts(session, queries.abandoned(NOON + timedelta(minutes=5)))
+
+    assert sorted(found) == ["to never begun", "to silent"]
+
+
+# The sidebar
+
+Shown = Sequence[tuple[str, bool, bool]]
+
+
+async def sidebar(db: Sessions, person: User, before: tuple[datetime, UUID] | None = None, limit: int = 50) -> Shown:
+    async with db.as_person(person.id) as session:
+        rows = await session.execute(queries.sidebar(person.id, before, limit))
+        return [(chat.title, running, unread) for chat, running, unread in rows]
+
+
+async def test_the_sidebar_is_newest_first_and_ones_own(db: Sessions, alice: User, bob: User) -> None:
+    await store(
+        db,
+        chat_of(alice, title="old"),
+        chat_of(alice, title="new", minutes=2),
+        chat_of(alice, title="newer", minutes=3),
+        chat_of(bob, title="his", minutes=4),
+    )
+
+    assert await sidebar(db, alice) == [("newer", False, False), ("new", False, False), ("old", False, False)]
+
+
+@pytest.mark.parametrize(
+    ("status", "ended", "running", "unread"),
+    [
+        (Status.QUEUED, 0, True, False),
+        (Status.STREAMING, 0, True, False),
+        (Status.DONE, -1, False, False),
+        (Status.DONE, 1, False, True),
+        (Status.FAILED, 1, False, True),
+        (Status.INTERRUPTED, 1, False, True),
+    ],
+)
+async def test_the_sidebar_shows_what_is_running_and_what_came_unseen(
+    db: Sessions, alice: User, status: Status, ended: int, running: bool, unread: bool
+) -> None:
+    chat = chat_of(alice)
+    question = question_in(chat)
+    await store(db, chat, question, answer_to(question, status, ended=ended))
+
+    assert await sidebar(db, alice) == [("Hello", running, unread)]
+
+
+async def test_a_question_of_ones_own_is_not_unread(db: Sessions, alice: User) -> None:
+    chat = chat_of(alice, minutes=-1)
+    await store(db, chat, question_in(chat))
+
+    assert await sidebar(db, alice) == [("Hello", False, False)]
+
+
+async def test_pages_of_the_sidebar_show_every_conversation_once(db: Sessions, alice: User) -> None:
+    """DB-06: also where many are of the same moment, and while new ones are being added."""
+    chats = [chat_of(alice, title=str(number), minutes=number // 7) for number in range(40)]
+    await store(db, *chats)
+    seen: list[str] = []
+    before = None
+
+    while page := await sidebar(db, alice, before, limit=6):
+        seen += [title for title, _running, _unread in page]
+        last = next(chat for chat in chats if chat.title == page[-1][0])
+        before = last.updated_at, last.id
+        await store(db, chat_of(alice, title="added meanwhile", minutes=1_000))
+
+    assert len(seen) == 40
+    assert seen == [chat.title for chat in sorted(chats, key=lambda chat: (chat.updated_at, chat.id), reverse=True)]
+
+
+async def test_the_sidebar_reads_no_text_of_messages(alice: User) -> None:
+    """DB-06: some conversations have megabytes."""
+    statement = str(queries.sidebar(alice.id, None, 50))
+
+    assert "messages.text" not in statement
+    assert "messages.reasoning" not in statement

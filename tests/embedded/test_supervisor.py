@@ -1,0 +1,171 @@
+"""What `parley run` says and leaves behind. Everything is real: the database, the model, the web app."""
+
+import json
+import os
+import signal
+import socket
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from backend.embedded import processes
+from tests.embedded.console import Console, parley
+from tests.site import free_port
+
+pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole")]
+
+
+def processes_below(folder: Path) -> list[int]:
+    """Everything that works on this data: whoever stands in it, or has its path in what it was started with."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid() or processes.started_at(int(entry.name)) is None:
+            continue
+        try:
+            command = (entry / "cmdline").read_text()
+            environment = (entry / "environ").read_text()
+            standing = str((entry / "cwd").readlink())
+        except OSError:
+            continue
+        if str(folder) in command or str(folder) in environment or standing.startswith(str(folder)):
+            found.append(int(entry.name))
+    return found
+
+
+def all_gone(folder: Path, seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while processes_below(folder):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def page(link: str) -> str:
+    """What a browser shows that opens the link; the secret becomes a cookie on the way."""
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(link, timeout=10) as response:
+        text: str = response.read().decode()
+        return text
+
+
+def test_it_prints_a_link_answers_stops_and_keeps_everything(tmp_path: Path) -> None:
+    port = free_port()
+
+    with Console("run", data_dir=tmp_path, port=port) as first:
+        link = first.link()
+        opened = page(link)
+        added = parley("user", "add", "--admin", "ada@corp.example", data_dir=tmp_path)
+        code = first.stop()
+    with Console("run", data_dir=tmp_path, port=port) as second:
+        later = second.link()
+        people = parley("user", "list", data_dir=tmp_path)
+        second.stop()
+
+    assert link.startswith(f"http://127.0.0.1:{port}/setup?secret=")
+    assert 'name="password"' in opened
+    assert f"http://127.0.0.1:{port}/join?secret=" in added.text
+    assert code == 0
+    assert later == f"http://127.0.0.1:{port}/"
+    assert "ada@corp.example" in people.text
+    assert processes_below(tmp_path) == []
+
+
+def test_a_killed_run_leaves_nothing_and_the_next_one_starts(tmp_path: Path) -> None:
+    port = free_port()
+    with Console("run", data_dir=tmp_path, port=port) as killed:
+        killed.link()
+        busy = processes_below(tmp_path)
+
+        killed.process.kill()
+
+        gone = all_gone(tmp_path)
+    with Console("run", data_dir=tmp_path, port=port) as next_one:
+        opened = page(next_one.link())
+        next_one.stop()
+
+    assert len(busy) > 3
+    assert gone
+    assert 'name="password"' in opened
+
+
+def test_only_one_runs_on_the_same_data_and_a_part_that_breaks_is_started_again(tmp_path: Path) -> None:
+    port = free_port()
+    with Console("run", data_dir=tmp_path, port=port) as running:
+        link = running.link()
+
+        second = parley("run", data_dir=tmp_path, port=free_port())
+        os.kill(int((tmp_path / "run" / "web.pid").read_text().split()[0]), signal.SIGKILL)
+        running.until("The web app has stopped. It is started again in 1 s")
+        deadline = time.monotonic() + 30
+        while not _answers(port) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+        assert second.process.returncode == 1
+        assert f"already running with the data in {tmp_path} (process {running.process.pid})" in second.text
+        assert 'name="password"' in page(link)
+        running.stop()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        console = parley("run", data_dir=tmp_path, port=port)
+
+    assert console.process.returncode == 1
+    assert f"Port {port} is in use by another program." in console.text
+    assert f"PARLEY_PORT={port + 1} make run" in console.text
+    assert "Traceback" not in console.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"port": "eighty"}, "PARLEY_PORT: Input should be a valid integer"),
+        ({"port": "70000", "idle_seconds": "-1"}, "PARLEY_IDLE_SECONDS: Input should be greater than 0"),
+        ({"engines": "[{"}, "PARLEY_ENGINES: is not written as JSON."),
+        (
+            {"engines": json.dumps([{"name": "a", "url": "ftp://a"}])},
+            "PARLEY_ENGINES, entry 1, url: must be an address",
+        ),
+        ({"host": "0.0.0.0"}, "PARLEY_PUBLIC_URL must begin with https://"),
+        ({"database_url": "postgresql://x/y"}, "PARLEY_DATABASE_URL is set, but `parley run` brings a database"),
+        ({"demo_model": "/no/such.gguf"}, "PARLEY_DEMO_MODEL=/no/such.gguf cannot be read: No such file or directory."),
+        ({"demo_model": __file__}, "is not a GGUF file"),
+        ({"data_dir": "/proc/parley"}, "/proc/parley cannot be used to keep data: No such file or directory"),
+        ({"data_dir": __file__}, "cannot be used to keep data: File exists"),
+    ],
+)
+def test_a_wrong_setting_is_a_sentence(tmp_path: Path, settings: dict[str, str], sentence: str) -> None:
+    console = parley("run", **({"data_dir": str(tmp_path), "port": str(free_port())} | settings))
+
+    assert console.process.returncode == 1
+    assert sentence in console.text
+    assert "Traceback" not in console.text
+
+
+def test_a_mistyped_setting_is_pointed_out(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+
+        console = parley("run", data_dir=tmp_path, port=other.getsockname()[1], prot=8080)
+
+    assert "PARLEY_PROT is not a setting of Parley" in console.text
+
+
+def test_what_the_web_app_refuses_reaches_the_console(tmp_path: Path) -> None:
+    console = parley("run", data_dir=tmp_path, port=free_port(), admin_email="ada@corp.example", admin_password="short")
+
+    assert console.process.returncode == 1
+    assert "PARLEY_ADMIN_PASSWORD cannot be used." in console.text
+    assert all_gone(tmp_path)

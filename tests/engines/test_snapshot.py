@@ -1,0 +1,169 @@
+from collections import Counter
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+
+from backend.core.clock import now
+from backend.core.ids import new_id
+from backend.engines import snapshot
+from backend.engines.client import EngineClient
+from backend.engines.models import Deployment, Engine, Model, Source
+from backend.engines.probing import Health
+from backend.engines.snapshot import NoEngineAvailable, Offer, Snapshot
+
+WELL = Health()
+AWAY = Health("The engine cannot be reached.", now(), now())
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[EngineClient]:
+    async with EngineClient("http://127.0.0.1:1") as client:
+        yield client
+
+
+def a_model(name: str, *, published: bool = True, position: int = 0) -> Model:
+    return Model(
+        id=new_id(), name=name, description="", system_prompt="Be kind.", published=published, position=position
+    )
+
+
+def an_engine(name: str, *models: Model | None, enabled: bool = True, source: Source = Source.DATABASE) -> Engine:
+    engine = Engine(id=new_id(), name=name, url=f"http://{name}:8000", source=source, enabled=enabled)
+    engine.deployments = [
+        Deployment(id=new_id(), model=model, model_id=model and model.id, upstream_name=f"{number}-upstream")
+        for number, model in enumerate(models)
+    ]
+    return engine
+
+
+def build(client: EngineClient, *engines: Engine, away: tuple[Engine, ...] = ()) -> Snapshot:
+    ids = {engine.id for engine in away}
+    return snapshot.build(engines, lambda _id: client, lambda id_: AWAY if id_ in ids else WELL, ())
+
+
+async def test_published_models_are_offered_in_their_order(client: EngineClient) -> None:
+    last, first, second = a_model("Aspen", position=2), a_model("Zelkova", position=1), a_model("yew", position=2)
+
+    offers = build(client, an_engine("east", second, last, first)).offers
+
+    assert [offer.name for offer in offers] == ["Zelkova", "Aspen", "yew"]
+    assert offers[0].system_prompt == "Be kind."
+    assert offers[0].available
+    assert offers[0].problem is None
+    (endpoint,) = offers[0].endpoints
+    assert (endpoint.engine_name, endpoint.upstream_name, endpoint.client) == ("east", "2-upstream", client)
+
+
+async def test_a_model_on_two_engines_is_one_offer(client: EngineClient) -> None:
+    linden = a_model("Linden")
+    east, west = an_engine("east", linden), an_engine("west", linden)
+
+    (offer,) = build(client, east, west, away=(east,)).offers
+
+    assert [(endpoint.engine_name, endpoint.problem) for endpoint in offer.endpoints] == [
+        ("east", AWAY.problem),
+        ("west", None),
+    ]
+    assert offer.available
+
+
+async def test_what_is_not_published_or_on_a_disabled_engine_is_not_offered(client: EngineClient) -> None:
+    hidden = an_engine("east", a_model("Withdrawn", published=False), None)
+    disabled = an_engine("west", a_model("Linden"), enabled=False)
+
+    found = build(client, hidden, disabled)
+
+    assert found.offers == ()
+    assert [engine.name for engine in found.engines] == ["east", "west"]
+
+
+async def test_a_model_whose_engine_is_away_is_shown_with_its_problem(client: EngineClient) -> None:
+    east = an_engine("east", a_model("Linden"))
+
+    (offer,) = build(client, east, away=(east,)).offers
+
+    assert not offer.available
+    assert offer.problem == AWAY.problem
+    assert offer.endpoints[0].since == AWAY.since
+
+
+async def test_a_model_the_engine_no_longer_lists_is_shown_with_its_problem(client: EngineClient) -> None:
+    east = an_engine("east", a_model("Linden"))
+    east.deployments[0].missing_since = now()
+
+    (offer,) = build(client, east).offers
+
+    assert offer.problem == "The engine does not offer this model at the moment."
+    assert offer.endpoints[0].since == east.deployments[0].missing_since
+
+
+async def test_an_earlier_model_of_the_embedded_engine_is_gone(client: EngineClient) -> None:
+    embedded = an_engine("This machine", a_model("SmolLM2"), a_model("Mine"), source=Source.EMBEDDED)
+    embedded.deployments[0].missing_since = now()
+
+    assert [offer.name for offer in build(client, embedded).offers] == ["Mine"]
+
+
+async def test_an_offer_is_found_by_its_id(client: EngineClient) -> None:
+    linden = a_model("Linden")
+
+    found = build(client, an_engine("east", linden))
+
+    assert found.by_id[linden.id] is found.offers[0]
+
+
+async def test_admins_see_what_was_found_and_under_which_name(client: EngineClient) -> None:
+    linden = a_model("Linden")
+    east = an_engine("east", linden, None)
+    east.deployments[1].upstream_name = "team/hazel"
+    east.sealed_api_key = b"sealed"
+
+    (status,) = build(client, east, away=(east,)).engines
+
+    assert (status.has_key, status.changeable, status.health) == (True, True, AWAY)
+    published, proposed = status.deployments
+    assert (published.model_name, published.published) == ("Linden", True)
+    assert (proposed.model_id, proposed.published, proposed.proposed_name) == (None, False, "hazel")
+
+
+def offer_on(client: EngineClient, count: int, away: set[int]) -> Offer:
+    linden = a_model("Linden")
+    engines = [an_engine(f"engine-{number}", linden) for number in range(count)]
+    return build(client, *engines, away=tuple(engines[number] for number in away)).offers[0]
+
+
+async def test_a_conversation_stays_with_an_engine_while_it_is_healthy(client: EngineClient) -> None:
+    offer = offer_on(client, 3, away=set())
+    conversations = [new_id() for _ in range(300)]
+
+    first = {id_: snapshot.choose(offer, id_).engine_name for id_ in conversations}
+
+    assert {id_: snapshot.choose(offer, id_).engine_name for id_ in conversations} == first
+    assert min(Counter(first.values()).values()) > 60
+
+
+async def test_an_engine_that_is_away_moves_only_its_own_conversations(client: EngineClient) -> None:
+    linden = a_model("Linden")
+    engines = [an_engine(f"engine-{number}", linden) for number in range(3)]
+    before, after = build(client, *engines).offers[0], build(client, *engines, away=(engines[0],)).offers[0]
+
+    def chosen(offer: Offer, conversation: UUID) -> str:
+        return snapshot.choose(offer, conversation).engine_name
+
+    for conversation in (new_id() for _ in range(100)):
+        if chosen(before, conversation) == "engine-0":
+            assert chosen(after, conversation) != "engine-0"
+        else:
+            assert chosen(after, conversation) == chosen(before, conversation)
+
+
+async def test_without_a_healthy_engine_the_reader_is_told_why(client: EngineClient) -> None:
+    with pytest.raises(NoEngineAvailable, match=r"The engine cannot be reached\.") as caught:
+        snapshot.choose(offer_on(client, 2, away={0, 1}), new_id())
+
+    assert caught.value.status == 503
+
+
+async def test_without_a_conversation_the_first_healthy_engine_is_taken(client: EngineClient) -> None:
+    assert snapshot.choose(offer_on(client, 2, away={0})).engine_name == "engine-1"

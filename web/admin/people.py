@@ -1,0 +1,180 @@
+"""Administration: who may use Parley."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Form, Request
+from sqlalchemy.ext.asyncio import AsyncSession
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from backend.accounts import queries, service
+from backend.accounts.models import Purpose, Role, User
+from backend.accounts.service import EmailTaken
+from backend.core.clock import now
+from backend.core.db import Session, after_commit
+from backend.core.errors import AppError, BadInput, Conflict
+from backend.core.text import clean
+from web.dependencies import CurrentUser, DeploymentSettings, RunningTurns
+from web.forms import plain_form
+from web.rendering import page
+
+router = APIRouter(dependencies=[Depends(plain_form)])
+
+
+@dataclass(frozen=True)
+class PersonRow:
+    id: UUID
+    name: str
+    email: str
+    role: Role
+    state: str  # active, invited, disabled
+    last_seen: datetime | None
+    is_self: bool
+
+
+@dataclass(frozen=True)
+class NewLink:
+    """A one-time link, on the only page that ever shows it."""
+
+    name: str
+    purpose: Purpose
+    url: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class AddForm:
+    """What was typed into the form that adds a person."""
+
+    name: str = ""
+    email: str = ""
+    role: Role = Role.MEMBER
+
+
+async def _person(person_id: UUID, session: Session) -> User:
+    return await service.find_person(session, person_id)
+
+
+Person = Annotated[User, Depends(_person)]
+
+
+@router.get("/admin")
+async def start() -> Response:
+    return RedirectResponse("/admin/people", status_code=303)
+
+
+@router.get("/admin/people")
+async def people(request: Request, user: CurrentUser, session: Session) -> HTMLResponse:
+    return await _page(request, session, user)
+
+
+@router.post("/admin/people")
+async def add(
+    request: Request,
+    user: CurrentUser,
+    session: Session,
+    settings: DeploymentSettings,
+    role: Annotated[Role, Form()],
+    name: Annotated[str, Form()] = "",
+    email: Annotated[str, Form()] = "",
+) -> HTMLResponse:
+    """The reply shows the link with which the new person chooses a password."""
+    try:
+        async with session.begin_nested():
+            person = await service.add_person(session, name=name, email=email, role=role)
+    except (BadInput, EmailTaken) as error:
+        wrong = error.fields if isinstance(error, BadInput) else {"email": str(error)}
+        form = AddForm(clean(name), clean(email), role)
+        return await _page(request, session, user, status=error.status, errors=wrong, form=form)
+    link = await _new_link(session, settings.origin, person)
+    return await _page(request, session, user, link=link)
+
+
+@router.post("/admin/people/{person_id}/link")
+async def new_link(
+    request: Request, person: Person, user: CurrentUser, session: Session, settings: DeploymentSettings
+) -> HTMLResponse:
+    """Earlier links of the person stop working; a password they have works until they choose the new one."""
+    try:
+        link = await _new_link(session, settings.origin, person)
+    except Conflict as conflict:
+        return await _refused(request, session, user, conflict)
+    return await _page(request, session, user, link=link)
+
+
+@router.post("/admin/people/{person_id}/role")
+async def change_role(
+    request: Request, person: Person, user: CurrentUser, session: Session, role: Annotated[Role, Form()]
+) -> Response:
+    try:
+        await service.change_role(session, person, role)
+    except Conflict as conflict:
+        return await _refused(request, session, user, conflict)
+    return _done(person, user)
+
+
+@router.post("/admin/people/{person_id}/disable")
+async def disable(
+    request: Request, person: Person, user: CurrentUser, session: Session, turns: RunningTurns
+) -> Response:
+    try:
+        await service.disable(session, person)
+    except Conflict as conflict:
+        return await _refused(request, session, user, conflict)
+    after_commit(session, partial(turns.stop_all, owner_id=person.id))
+    return _done(person, user)
+
+
+@router.post("/admin/people/{person_id}/enable")
+async def enable(person: Person, user: CurrentUser) -> Response:
+    service.enable(person)
+    return _done(person, user)
+
+
+def _done(person: User, user: User) -> Response:
+    """Who changed themselves was signed out by it, and is perhaps no administrator any more."""
+    return RedirectResponse("/" if person.id == user.id else "/admin/people", status_code=303)
+
+
+async def _new_link(session: AsyncSession, origin: str, person: User) -> NewLink:
+    purpose = Purpose.INVITATION if person.password_hash is None else Purpose.RESET
+    secret = await service.make_link(session, purpose, person)
+    expires_at = now() + service.LIFETIMES[purpose]
+    return NewLink(person.name, purpose, f"{origin}/join?secret={secret}", expires_at)
+
+
+async def _refused(request: Request, session: AsyncSession, user: User, error: AppError) -> HTMLResponse:
+    return await _page(request, session, user, status=error.status, problem=str(error))
+
+
+async def _page(
+    request: Request,
+    session: AsyncSession,
+    user: User,
+    *,
+    status: int = 200,
+    link: NewLink | None = None,
+    problem: str | None = None,
+    errors: dict[str, str] | None = None,
+    form: AddForm | None = None,
+) -> HTMLResponse:
+    return page(
+        request,
+        "admin/people.html",
+        status=status,
+        people=[_row(person, user) for person in await session.scalars(queries.everybody())],
+        link=link,
+        problem=problem,
+        errors=errors or {},
+        form=form or AddForm(),
+    )
+
+
+def _row(person: User, user: User) -> PersonRow:
+    state = "disabled" if person.disabled_at else "invited" if person.password_hash is None else "active"
+    return PersonRow(
+        person.id, person.name, person.email, person.role, state, person.last_seen_at, person.id == user.id
+    )

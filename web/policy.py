@@ -1,0 +1,129 @@
+"""Who may call which route. A route without a row here does not exist: the start fails, not the night.
+
+This table answers "may this kind of person come here at all?". Whether an object is theirs is decided where it is
+loaded (`web/chat/dependencies.py`), and a stranger gets 404 from there.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+
+from fastapi import Request
+from fastapi.routing import iter_route_contexts
+from sqlalchemy.ext.asyncio import AsyncSession
+from starlette.routing import BaseRoute, Mount, Route
+
+from backend.accounts import sessions
+from backend.accounts.models import LoginSession
+from backend.core.db import Session, act_for
+from backend.core.errors import NotFound, NotSignedIn
+from backend.core.i18n import _
+from web.cookies import SESSION
+
+
+class Access(Enum):
+    PUBLIC = "anybody"
+    SIGNED_IN = "anybody who is signed in"
+    ADMIN = "administrators; for others the page is not there"
+
+
+POLICY: dict[tuple[str, str], Access] = {
+    ("GET", "/healthz"): Access.PUBLIC,
+    ("GET", "/readyz"): Access.PUBLIC,
+    ("POST", "/csp-report"): Access.PUBLIC,
+    ("GET", "/static"): Access.PUBLIC,
+    # Ways in
+    ("GET", "/login"): Access.PUBLIC,
+    ("POST", "/login"): Access.PUBLIC,
+    ("POST", "/logout"): Access.PUBLIC,
+    ("GET", "/setup"): Access.PUBLIC,
+    ("POST", "/setup"): Access.PUBLIC,
+    ("GET", "/join"): Access.PUBLIC,
+    ("POST", "/join"): Access.PUBLIC,
+    # Chat
+    ("GET", "/"): Access.SIGNED_IN,
+    ("POST", "/chat"): Access.SIGNED_IN,
+    ("GET", "/chat/{conversation_id}"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/messages"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/title"): Access.SIGNED_IN,
+    ("GET", "/chat/{conversation_id}/title"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/delete"): Access.SIGNED_IN,
+    ("GET", "/chat/{conversation_id}/messages/{message_id}/events"): Access.SIGNED_IN,
+    ("GET", "/chat/{conversation_id}/messages/{message_id}"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/stop"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/retry"): Access.SIGNED_IN,
+    ("GET", "/conversations"): Access.SIGNED_IN,
+    # One's own settings
+    ("GET", "/settings"): Access.SIGNED_IN,
+    ("POST", "/settings"): Access.SIGNED_IN,
+    ("POST", "/settings/theme"): Access.SIGNED_IN,
+    ("POST", "/settings/password"): Access.SIGNED_IN,
+    # Administration
+    ("GET", "/admin"): Access.ADMIN,
+    ("GET", "/admin/people"): Access.ADMIN,
+    ("POST", "/admin/people"): Access.ADMIN,
+    ("POST", "/admin/people/{person_id}/link"): Access.ADMIN,
+    ("POST", "/admin/people/{person_id}/role"): Access.ADMIN,
+    ("POST", "/admin/people/{person_id}/disable"): Access.ADMIN,
+    ("POST", "/admin/people/{person_id}/enable"): Access.ADMIN,
+    ("GET", "/admin/engines"): Access.ADMIN,
+    ("POST", "/admin/engines"): Access.ADMIN,
+    ("POST", "/admin/engines/{engine_id}/enable"): Access.ADMIN,
+    ("POST", "/admin/engines/{engine_id}/disable"): Access.ADMIN,
+    ("POST", "/admin/engines/{engine_id}/remove"): Access.ADMIN,
+    ("POST", "/admin/deployments/{deployment_id}/publish"): Access.ADMIN,
+    ("POST", "/admin/models/{model_id}/unpublish"): Access.ADMIN,
+}
+
+
+class PolicyBroken(Exception):
+    """The table and the routes do not match; the process must not start."""
+
+
+def check(routes: Iterable[BaseRoute]) -> None:
+    """Raise PolicyBroken unless every route has a row and every row a route."""
+    found = set(_keys(routes))
+    missing, idle = found - POLICY.keys(), POLICY.keys() - found
+    if missing or idle:
+        raise PolicyBroken(f"without a row: {sorted(missing)}; without a route: {sorted(idle)}")
+
+
+async def authorize(request: Request, session: Session) -> None:
+    """Runs before every route, in its transaction: looks the session up, applies the table, names the person to SQL.
+
+    Where anybody may come nobody is looked up. A health check needs no database for that, and a sign-in holds no
+    connection while its password is hashed, however many cookies are sent along.
+    """
+    access = POLICY.get((_method(request.method), request.scope["route"].path))
+    if access is None:
+        raise NotFound(_("There is no page here."))
+    request.state.login = None
+    if access is Access.PUBLIC:
+        return
+    login = await find_login(request, session)
+    if login is None:
+        raise NotSignedIn(_("Please sign in."))
+    request.state.login = login
+    await act_for(session, login.user_id)
+    if access is Access.ADMIN and not login.user.is_admin:
+        raise NotFound(_("There is no page here."))
+
+
+async def find_login(request: Request, session: AsyncSession) -> LoginSession | None:
+    """The session the browser's cookie names, while it lasts."""
+    token = request.cookies.get(SESSION.name(request))
+    return await sessions.find(session, token, request.state.lifetime) if token else None
+
+
+def _keys(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+    for context in iter_route_contexts(list(routes)):
+        route = context.original_route
+        if isinstance(route, Mount):
+            yield "GET", route.path
+        elif isinstance(route, Route):
+            yield from {(_method(method), route.path) for method in route.methods or ()}
+        else:
+            raise PolicyBroken(f"cannot tell what {route!r} serves")
+
+
+def _method(method: str) -> str:
+    return "GET" if method == "HEAD" else method

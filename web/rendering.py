@@ -1,0 +1,103 @@
+"""Templates to replies: `page` for a whole document, `partial` for the HTML of what changed."""
+
+import hashlib
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fastapi import Request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from backend.core.i18n import _, ngettext
+
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+
+
+@cache
+def templates() -> Environment:
+    """Autoescaped, and strict: a name that a route forgot is an error, not an empty spot on the page."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n", "jinja2.ext.do"],
+        auto_reload=False,
+    )
+    environment.install_gettext_callables(_, ngettext, newstyle=True)  # type: ignore[attr-defined]
+    environment.globals["static"] = static
+    return environment
+
+
+@cache
+def static(path: str) -> str:
+    """The address of a static file; it changes with the content, so browsers may keep it for ever."""
+    content = (STATIC / path).read_bytes()
+    return f"/static/{path}?v={hashlib.sha256(content).hexdigest()[:12]}"
+
+
+def page(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+    return HTMLResponse(render(request, template, **context), status_code=status)
+
+
+def partial(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+    """Like `page`; the other name tells a reader that the template is a fragment."""
+    return HTMLResponse(render(request, template, **context), status_code=status)
+
+
+def render(request: Request, template: str, **context: Any) -> str:
+    login = getattr(request.state, "login", None)
+    return (
+        templates()
+        .get_template(template)
+        .render(
+            viewer=login.user if login else None,
+            company=request.state.company.name,
+            support_id=request.state.support_id,
+            path=request.url.path,
+            zone=zone_of(request),
+            **context,
+        )
+    )
+
+
+def zone_of(request: Request) -> ZoneInfo:
+    """The viewer's time zone: as chosen in the settings, else as the browser said at sign-in, else UTC."""
+    login = getattr(request.state, "login", None)
+    for name in (login.user.time_zone, login.time_zone) if login else ():
+        if name and (zone := find_zone(name)):
+            return zone
+    return ZoneInfo("UTC")
+
+
+def find_zone(name: str) -> ZoneInfo | None:
+    """The zone of this name, or None for what a browser or a stranger made up."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def local(moment: datetime, zone: ZoneInfo) -> datetime:
+    return moment.astimezone(zone)
+
+
+def clock_time(moment: datetime, zone: ZoneInfo) -> str:
+    return f"{local(moment, zone):%H:%M}"
+
+
+def date_and_time(moment: datetime, zone: ZoneInfo) -> str:
+    here = local(moment, zone)
+    return f"{here.day} {here:%B %Y, %H:%M}"
+
+
+def iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
+
+
+templates().filters |= {"clock_time": clock_time, "date_and_time": date_and_time, "iso": iso}

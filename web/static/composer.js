@@ -1,0 +1,196 @@
+// The message box: Enter, drafts, large pastes, and what happens to the text around a send.
+"use strict";
+{
+  // Beyond this a text box gets slow: 20,000 lines take a second to paste and a tenth of a second per key.
+  const MOST_LINES = 1000;
+  const MOST_CHARACTERS = 50000;
+  const SAVE_AFTER = 400; // ms without a key
+
+  const on = (name, listen) => document.addEventListener(name, listen);
+  const clone = (name) => document.getElementById(`text-${name}`).content.cloneNode(true).firstElementChild;
+  const touch = matchMedia("(pointer: coarse)");
+  const isLarge = (text) => text.length > MOST_CHARACTERS || text.split("\n", MOST_LINES + 1).length > MOST_LINES;
+
+  let form = null;
+  let box = null;
+  let pasted = []; // large texts that are sent below what is in the box
+  let attempt = null; // the send under way, or the last one
+  let saving = 0;
+  let isLeaving = false; // signing out: nothing is kept
+  const resizes = new ResizeObserver(([{target}]) => {
+    // Where the line with Stop sticks above the box.
+    document.documentElement.style.setProperty("--dock", `${target.offsetHeight}px`);
+  });
+
+  function adopt(found) {
+    form = found;
+    box = form?.elements.text ?? null;
+    pasted = [];
+    if (!form) return;
+    renewKey();
+    restoreDraft();
+    if (isLarge(box.value)) fold();
+    grow();
+    resizes.disconnect();
+    resizes.observe(form.parentElement);
+  }
+
+  function renewKey() {
+    // A page over plain http has no randomUUID; the server's own key does for it.
+    form.elements.key.value = crypto.randomUUID?.() ?? form.elements.key.value;
+  }
+
+  // Text
+
+  const wholeText = () => [box.value, ...pasted].filter((text) => text.trim()).join("\n\n");
+
+  on("formdata", ({target, formData}) => target === form && formData.set("text", wholeText()));
+
+  on("keydown", (event) => {
+    if (event.target !== box || event.key !== "Enter" || event.shiftKey || event.altKey || touch.matches) return;
+    event.preventDefault();
+    if (wholeText()) form.requestSubmit();
+  });
+
+  on("input", (event) => {
+    if (event.target !== box) return;
+    const typed = /^(insertText|insertLineBreak|insertComposition|delete|history)/.test(event.inputType);
+    if (!typed && isLarge(box.value)) fold();
+    if (attempt?.key === form.elements.key.value) renewKey(); // another text is another question
+    grow();
+    saveSoon();
+  });
+
+  // Pasted, dropped, dictated: what is too large for the box is kept beside it before the box ever holds it.
+  on("beforeinput", (event) => {
+    if (event.target !== box || !isLarge(event.data ?? "")) return;
+    event.preventDefault();
+    addPasted(event.data);
+    saveSoon();
+  });
+
+  function fold() {
+    addPasted(box.value);
+    box.value = "";
+  }
+
+  function addPasted(text) {
+    pasted.push(text);
+    const chip = clone("pasted");
+    const size = chip.querySelector("[data-lines]");
+    const lines = text.split("\n").length;
+    const [pattern, count] = lines > 1 ? [size.dataset.lines, lines] : [size.dataset.characters, text.length];
+    size.textContent = pattern.replace("{n}", count.toLocaleString(document.documentElement.lang));
+    chip.querySelector("[data-remove]").addEventListener("click", () => {
+      pasted.splice([...chip.parentElement.children].indexOf(chip), 1);
+      chip.remove();
+      box.required = !pasted.length;
+      box.focus();
+      saveSoon();
+    });
+    chips().append(chip);
+    box.required = false;
+  }
+
+  function chips() {
+    const found = form.querySelector(".chips");
+    if (found) return found;
+    const made = document.createElement("div");
+    made.className = "chips";
+    box.before(made);
+    return made;
+  }
+
+  function grow() {
+    if (CSS.supports("field-sizing", "content")) return;
+    box.style.blockSize = "auto";
+    box.style.blockSize = `${box.scrollHeight}px`;
+  }
+
+  // Drafts, per conversation; `page.js` empties the store when somebody else signs in
+
+  const draftName = () => `draft:${form.dataset.conversation}`;
+
+  function saveSoon() {
+    clearTimeout(saving);
+    saving = setTimeout(saveDraft, SAVE_AFTER);
+  }
+
+  function saveDraft() {
+    clearTimeout(saving);
+    if (!form || isLeaving) return;
+    try {
+      if (wholeText()) sessionStorage.setItem(draftName(), JSON.stringify({text: box.value, pasted, at: Date.now()}));
+      else sessionStorage.removeItem(draftName());
+    } catch (error) {
+      if (error.name !== "QuotaExceededError") throw error; // more than a browser keeps: it lasts as long as the page
+    }
+  }
+
+  function restoreDraft() {
+    const draft = JSON.parse(sessionStorage.getItem(draftName()));
+    if (!draft || box.value) return;
+    box.value = draft.text;
+    draft.pasted.forEach(addPasted);
+    const note = clone("draft");
+    note.firstChild.textContent = note.firstChild.textContent.replace("{time}", clockTime(draft.at));
+    note.querySelector("[data-discard]").addEventListener("click", discardDraft);
+    form.insertAdjacentElement("afterend", note); // not form.after(): a field has that name
+  }
+
+  function discardDraft() {
+    sessionStorage.removeItem(draftName());
+    clearBox();
+    box.focus();
+  }
+
+  function clearBox() {
+    box.value = "";
+    pasted = [];
+    box.required = true;
+    form.querySelector(".chips")?.remove();
+    document.getElementById("draft")?.remove();
+    grow();
+  }
+
+  function clockTime(moment) {
+    const date = new Date(moment);
+    const day = date.toDateString() === new Date().toDateString() ? {} : {day: "numeric", month: "long"};
+    const zone = {timeZone: document.body.dataset.zone};
+    return date.toLocaleString(document.documentElement.lang, {...day, ...zone, hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
+  }
+
+  addEventListener("pagehide", saveDraft);
+  on("visibilitychange", () => document.hidden && saveDraft());
+  on("submit", ({target}) => { isLeaving ||= target.matches("[data-sign-out]"); });
+
+  // Around a send. The text stays in the box until the server has it; what was typed meanwhile stays in any case.
+
+  on("htmx:before:request", ({target, detail: {ctx}}) => {
+    if (target !== form) return;
+    saveDraft();
+    attempt = {ctx, key: form.elements.key.value, draft: draftName(), text: box.value, pasted: pasted.length};
+  });
+
+  on("htmx:before:swap", ({detail: {ctx}}) => {
+    if (ctx !== attempt?.ctx || ctx.response.status >= 400) return;
+    attempt.typedMeanwhile = box.value.startsWith(attempt.text) ? box.value.slice(attempt.text.length) : box.value;
+    attempt.pastedMeanwhile = pasted.slice(attempt.pasted);
+    sessionStorage.removeItem(attempt.draft);
+    document.getElementById("draft")?.remove();
+  });
+
+  on("htmx:after:swap", ({detail: {ctx}}) => {
+    const current = document.getElementById("composer");
+    if (current !== form) adopt(current);
+    if (ctx !== attempt?.ctx || ctx.response.status >= 400 || !form) return;
+    if (attempt.typedMeanwhile) box.value = attempt.typedMeanwhile.trimStart();
+    attempt.pastedMeanwhile?.forEach(addPasted);
+    saveDraft();
+    grow();
+    if (!touch.matches) box.focus({preventScroll: true});
+    scrollTo({top: document.documentElement.scrollHeight, behavior: "instant"});
+  });
+
+  adopt(document.getElementById("composer"));
+}
