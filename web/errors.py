@@ -74,7 +74,7 @@ class _Fault(AppError):
 def _ask_to_sign_in(request: Request) -> Response:
     """A page goes to sign-in and back; a stream or a send keeps the page and shows the way in beside it."""
     reads = request.method in ("GET", "HEAD")
-    streams = "text/event-stream" in request.headers.get("accept", "")  # to which no redirect may be sent
+    streams = request.url.path.endswith("/events")  # no redirect may be sent there: it would be followed
     if not request.headers.get("hx-request") and not streams:
         if reads:
             return RedirectResponse(f"/login?next={quote(_here(request))}", status_code=303)

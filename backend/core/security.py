@@ -1,7 +1,6 @@
-"""Secrets: made here, compared here, derived here."""
+"""Secrets: made here, derived here, sealed here."""
 
 import hashlib
-import hmac
 import os
 import secrets
 from collections.abc import Sequence
@@ -58,7 +57,3 @@ class Sealer:
             return key.decrypt(sealed[4 : 4 + _NONCE_BYTES], sealed[4 + _NONCE_BYTES :], place.encode()).decode()
         except (InvalidTag, ValueError) as error:  # ValueError: not even the nonce is whole
             raise Unreadable("sealed for another place, or changed") from error
-
-
-def same(left: bytes, right: bytes) -> bool:
-    return hmac.compare_digest(left, right)

@@ -145,7 +145,7 @@ class Registry:
         async with self._reloading:
             async with self._db.begin() as session:
                 engines = (await session.scalars(queries.everything())).all()
-            # From here to the end nothing is awaited: whoever publishes meanwhile finds rows and connections that agree.
+            # Nothing is awaited from here on: whoever publishes meanwhile finds rows and connections that agree.
             self._engines = engines
             if self._database_is_away:
                 log.info("The database is back")
@@ -301,4 +301,4 @@ class Registry:
         return allowed
 
     def _taken(self) -> list[str]:
-        return [self._settings.origin, *(engine.url for engine in self._engines)]
+        return [engine.url for engine in self._engines]

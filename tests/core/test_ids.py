@@ -1,5 +1,6 @@
 """Ids are UUIDv7 and only ever grow."""
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -30,6 +31,16 @@ def test_every_id_is_greater_than_the_one_before() -> None:
     assert {one.version for one in made} == {7}
 
 
+@pytest.fixture
+def restless_threads() -> Iterator[None]:
+    """They take turns after each step, not after thousands of them."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless_threads")
 def test_ids_grow_across_threads() -> None:
     """Each thread sees its own ids grow, and no two threads get the same."""
     lists: list[list[UUID]] = [[] for _ in range(8)]
@@ -37,7 +48,7 @@ def test_ids_grow_across_threads() -> None:
 
     def make(into: list[UUID]) -> None:
         start.wait()
-        into.extend(new_id() for _ in range(1_000))
+        into.extend(new_id() for _ in range(4_000))
 
     threads = [threading.Thread(target=make, args=(each,)) for each in lists]
     for thread in threads:
@@ -47,7 +58,7 @@ def test_ids_grow_across_threads() -> None:
 
     assert all(earlier < later for each in lists for earlier, later in pairwise(each))
     # Without their random end, which would hide that two threads were given the same moment.
-    assert len({one.int >> 62 for each in lists for one in each}) == 8_000
+    assert len({one.int >> 62 for each in lists for one in each}) == 32_000
 
 
 def test_ids_grow_when_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:

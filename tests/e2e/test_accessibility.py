@@ -7,7 +7,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import Page, expect
 
 from backend.accounts.models import User
-from tests.e2e.conftest import Desk, OpenPage
+from tests.e2e.conftest import Desk, OpenPage, Watch
 from tests.fakes.engine import FakeEngine, Thought, refusal
 
 RICH = (
@@ -61,13 +61,14 @@ async def test_dark_and_on_a_phone(open_page: OpenPage, alice: User, engine: Fak
     assert await findings(page) == []
 
 
-async def test_the_other_pages(open_page: OpenPage, carol: User) -> None:
+async def test_the_other_pages(open_page: OpenPage, carol: User, watch: Watch) -> None:
     admin, nobody = await open_page(carol, "/admin/people"), await open_page(None, "/login")
 
     assert await findings(nobody) == []
     for path in ("/admin/people", "/admin/engines", "/settings", "/chat/00000000-0000-0000-0000-000000000000"):
         await admin.goto(path)
         assert await findings(admin) == [], path
+    watch.expect("404")
 
 
 async def test_the_promised_names_are_there(desk: Desk, engine: FakeEngine) -> None:

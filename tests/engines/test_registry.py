@@ -154,9 +154,9 @@ async def test_dead_engines_delay_neither_pages_nor_the_others(ground: Ground) -
 
 async def test_no_transaction_is_open_while_an_engine_is_awaited(ground: Ground, postgres: EmbeddedPostgres) -> None:
     with strangers.silent() as silent:
-        registry = await ground.registry(silent)
-        await asyncio.sleep(0.05)
-        asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'test' AND xact_start IS NOT NULL"
+        registry = await ground.registry(silent, probe_seconds=60)
+        await asyncio.sleep(1)
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'test' AND xact_start < now() - interval '0.5 s'"
         url = postgres.superuser_url().replace("postgresql+psycopg", "postgresql")
         async with await psycopg.AsyncConnection.connect(url) as connection:
             row = await (await connection.execute(asked)).fetchone()
@@ -208,7 +208,7 @@ async def test_a_model_that_is_no_longer_served_is_marked_and_comes_back(ground:
 
 async def test_an_engine_that_was_upgraded_in_passing_is_asked_again(ground: Ground) -> None:
     async with FakeEngine(models=["linden"]) as engine:
-        registry = await ground.registry(engine.url)
+        registry = await ground.registry(engine.url, probe_seconds=1)
         await registry.first_look()
 
         await asyncio.to_thread(engine.stop)

@@ -318,6 +318,17 @@ async def test_what_is_too_large_gets_a_page_that_says_so(client: httpx.AsyncCli
     assert (await client.post("/body", content=b"x", headers=SAME)).text == "1"
 
 
+async def test_what_says_that_it_is_too_large_is_refused_before_it_is_sent(client: httpx.AsyncClient) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
+    writer.write(b"POST /form HTTP/1.1\r\nhost: x\r\nsec-fetch-site: same-origin\r\ncontent-length: 50000\r\n\r\n")
+
+    async with asyncio.timeout(2):
+        status_line = await reader.readline()
+
+    writer.close()
+    assert status_line.startswith(b"HTTP/1.1 413 ")
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_for_a_fragment_it_is_a_toast(client: httpx.AsyncClient, chunked: bool) -> None:
     content = in_pieces(50_000) if chunked else b"x" * 50_000

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import APIRouter
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from starlette.responses import Response
 
 from tests.web.small import Lines, log, small_site
@@ -65,6 +65,7 @@ def test_white_space_comes_through(data: str) -> None:
     assert read(Event(data, id="1").encode().decode()) == [Event(data, id="1")]
 
 
+@example(["one\rtwo", "three\r\nfour\r"])
 @settings(deadline=None)
 @given(st.lists(st.text(st.one_of(st.sampled_from("\r\n :ad"), st.characters(codec="utf-8"))), min_size=1, max_size=5))
 def test_every_text_arrives_whole_and_in_its_own_event(texts: list[str]) -> None:

@@ -7,6 +7,7 @@
   const SAVE_AFTER = 400; // ms without a key
 
   const on = (name, listen) => document.addEventListener(name, listen);
+  const say = (text) => document.getElementById("announcer").replaceChildren(text);
   const clone = (name) => document.getElementById(`text-${name}`).content.cloneNode(true).firstElementChild;
   const touch = matchMedia("(pointer: coarse)");
   const isLarge = (text) => text.length > MOST_CHARACTERS || text.split("\n", MOST_LINES + 1).length > MOST_LINES;
@@ -15,6 +16,7 @@
   let box = null;
   let pasted = []; // large texts that are sent below what is in the box
   let attempt = null; // the send under way, or the last one
+  let writtenAt = 0; // when the text was last touched
   let saving = 0;
   let isLeaving = false; // signing out: nothing is kept
   const resizes = new ResizeObserver(([{target}]) => {
@@ -65,7 +67,7 @@
   on("beforeinput", (event) => {
     if (event.target !== box || !isLarge(event.data ?? "")) return;
     event.preventDefault();
-    addPasted(event.data);
+    say(addPasted(event.data));
     saveSoon();
   });
 
@@ -90,6 +92,7 @@
     });
     chips().append(chip);
     box.required = false;
+    return chip.textContent;
   }
 
   function chips() {
@@ -112,6 +115,7 @@
   const draftName = () => `draft:${form.dataset.conversation}`;
 
   function saveSoon() {
+    writtenAt = Date.now();
     clearTimeout(saving);
     saving = setTimeout(saveDraft, SAVE_AFTER);
   }
@@ -120,7 +124,7 @@
     clearTimeout(saving);
     if (!form || isLeaving) return;
     try {
-      if (wholeText()) sessionStorage.setItem(draftName(), JSON.stringify({text: box.value, pasted, at: Date.now()}));
+      if (wholeText()) sessionStorage.setItem(draftName(), JSON.stringify({text: box.value, pasted, writtenAt}));
       else sessionStorage.removeItem(draftName());
     } catch (error) {
       if (error.name !== "QuotaExceededError") throw error; // more than a browser keeps: it lasts as long as the page
@@ -133,14 +137,16 @@
     box.value = draft.text;
     draft.pasted.forEach(addPasted);
     const note = clone("draft");
-    note.firstChild.textContent = note.firstChild.textContent.replace("{time}", clockTime(draft.at));
+    writtenAt = draft.writtenAt;
+    note.firstChild.textContent = note.firstChild.textContent.replace("{time}", clockTime(writtenAt));
     note.querySelector("[data-discard]").addEventListener("click", discardDraft);
     form.insertAdjacentElement("afterend", note); // not form.after(): a field has that name
+    box.setAttribute("aria-describedby", note.id);
   }
 
   function discardDraft() {
-    sessionStorage.removeItem(draftName());
     clearBox();
+    saveDraft();
     box.focus();
   }
 
@@ -156,8 +162,8 @@
   function clockTime(moment) {
     const date = new Date(moment);
     const day = date.toDateString() === new Date().toDateString() ? {} : {day: "numeric", month: "long"};
-    const zone = {timeZone: document.body.dataset.zone};
-    return date.toLocaleString(document.documentElement.lang, {...day, ...zone, hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
+    const clock = {hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: document.body.dataset.zone};
+    return date.toLocaleString(document.documentElement.lang, {...day, ...clock});
   }
 
   addEventListener("pagehide", saveDraft);
@@ -168,7 +174,6 @@
 
   on("htmx:before:request", ({target, detail: {ctx}}) => {
     if (target !== form) return;
-    saveDraft();
     attempt = {ctx, key: form.elements.key.value, draft: draftName(), text: box.value, pasted: pasted.length};
   });
 

@@ -118,15 +118,16 @@
     button.dataset.acknowledged = "true";
     const label = button.querySelector("span");
     const picture = button.querySelector("use");
-    const before = {label: label?.textContent, name: button.getAttribute("aria-label"), picture: picture.getAttribute("href")};
-    if (label) label.textContent = text;
-    else button.setAttribute("aria-label", text);
-    picture.setAttribute("href", before.picture.replace(/#.*/, "#check"));
+    const show = (words, drawing) => {
+      if (label) label.textContent = words;
+      else button.setAttribute("aria-label", words);
+      picture.setAttribute("href", drawing);
+    };
+    const before = [label?.textContent ?? button.getAttribute("aria-label"), picture.getAttribute("href")];
+    show(text, before[1].replace(/#.*/, "#check"));
     setTimeout(() => {
       delete button.dataset.acknowledged;
-      if (label) label.textContent = before.label;
-      else button.setAttribute("aria-label", before.name);
-      picture.setAttribute("href", before.picture);
+      show(...before);
       say("");
     }, 2000);
   }
@@ -141,8 +142,11 @@
     document.getElementById("toasts").append(document.getElementById(`text-${name}`).content.cloneNode(true));
     trim();
   };
-  // Streams and what pages ask for by themselves (see thread.js) fail without a notice; their banner tells enough.
-  const isQuiet = ({sourceElement}) => sourceElement === document.body || sourceElement.hasAttribute("hx-sse:connect");
+  // What pages ask for by themselves fails without a notice; for streams a banner tells enough (thread.js).
+  const isQuiet = ({sourceElement, sourceEvent}) =>
+    sourceElement === document.body ||
+    sourceElement.hasAttribute("hx-sse:connect") ||
+    ["every", "intersect", "load"].includes(sourceEvent?.type);
 
   on("htmx:response:error", ({detail: {ctx}}) => {
     const {status} = ctx.response;

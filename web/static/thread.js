@@ -179,26 +179,29 @@
 
   // Copy buttons on finished code; the block that still grows is drawn again and again and gets its button later.
 
-  const decorate = () => {
-    for (const caption of document.querySelectorAll(".prose:not(.open) figure.code > figcaption:not(:has(button))"))
+  const BARE = ".prose:not(.open) figure.code > figcaption:not(:has(button))";
+  const decorate = (root) => {
+    for (const caption of root.querySelectorAll?.(BARE) ?? [])
       caption.append(document.getElementById("text-copy-code").content.cloneNode(true));
   };
-  decorate();
-  on("htmx:after:swap", decorate);
+  decorate(document);
+  on("htmx:after:settle", ({detail}) => detail.newContent.forEach(decorate));
 
   // Keys
 
   const OPEN = `dialog[open], :popover-open${CSS.supports("selector(select:open)") ? ", select:open" : ""}`;
-  const isTyping = (element) => element.matches("input, select, textarea") && !(element.id === "message" && !element.value);
+  const isBox = (element) => element.id === "message";
+  const isField = (element) => element.matches("input, select, textarea");
 
   on("keydown", (event) => {
+    const {key, target, altKey, ctrlKey, metaKey} = event;
     if (event.defaultPrevented || event.isComposing) return;
-    if (event.key === "Escape" && !document.querySelector(OPEN) && (event.target.id === "message" || !isTyping(event.target)))
+    if (key === "Escape" && !document.querySelector(OPEN) && (isBox(target) || !isField(target)))
       [...document.querySelectorAll("[aria-busy=true] [data-stop]")].at(-1)?.click();
-    else if (event.key === "c" && !event.ctrlKey && !event.metaKey && !event.altKey && event.target.matches(".message"))
-      event.target.querySelector("[data-copy]")?.click();
-    else if (event.altKey && ["ArrowUp", "ArrowDown"].includes(event.key) && !isTyping(event.target))
-      step(event, event.key === "ArrowUp" ? -1 : 1);
+    else if (key === "c" && !altKey && !ctrlKey && !metaKey && target.matches(".message"))
+      target.querySelector("[data-copy]")?.click();
+    else if (altKey && ["ArrowUp", "ArrowDown"].includes(key) && (isBox(target) ? !target.value : !isField(target)))
+      step(event, key === "ArrowUp" ? -1 : 1);
   });
 
   function step(event, by) {

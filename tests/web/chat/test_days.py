@@ -52,6 +52,17 @@ def test_conversations_stand_under_their_days_newest_first() -> None:
     ]
 
 
+def test_the_next_page_does_not_repeat_the_heading_it_goes_on_under() -> None:
+    now, shown = at("2026-03-20 12:00"), at("2026-03-19 12:00")
+    chats = [Chat(at("2026-03-19 09:00")), Chat(at("2026-03-15 12:00"))]
+
+    going_on = by_day(chats, now, BERLIN, after=shown)
+    beginning = by_day(chats[1:], now, BERLIN, after=shown)
+
+    assert [group.label for group in going_on] == ["", "Previous 7 days"]
+    assert [group.label for group in beginning] == ["Previous 7 days"]
+
+
 def test_nothing_has_no_headings() -> None:
     assert by_day([], at("2026-03-20 12:00"), BERLIN) == []
 

@@ -61,11 +61,13 @@ def test_an_unknown_language_is_not_guessed() -> None:
     assert "<span" not in render('```unheard\ndef f(): return "x"\n```', anchor="m")
 
 
-@settings(deadline=None)
-@given(
-    code=st.text(st.characters(exclude_characters="\r\x00", exclude_categories=["Cs"])),
-    key=st.sampled_from(LANGUAGE_KEYS),
+codes = st.text("ab_1 \n\t\"'`<>&/*#\\\xa0") | st.text(
+    st.characters(exclude_characters="\r\x00", exclude_categories=["Cs"])
 )
+
+
+@settings(max_examples=300, deadline=None)
+@given(code=codes, key=st.sampled_from(LANGUAGE_KEYS))
 def test_colours_never_change_the_text(code: str, key: str) -> None:
     shown = coloured(key, code)
 
@@ -98,6 +100,7 @@ def test_every_alias_leads_to_its_language() -> None:
 SAMPLES = {
     "python": ('@cache\nclass A:\n    """doc\n    more"""\n    x = not 0x1F', ["nd", "k", "nc", "sd", "ow", "m"]),
     "javascript": ("const f = async () => `a ${b}\n`; // c", ["k", "k", "sb", "c1"]),
+    "go": ("func (s *S) f(t string) {}", ["k", "kt"]),
     "json": ('{"a": [1, true, "b"]}', ["nt", "m", "kc", "s2"]),
     "yaml": ("# c\na-b: 'it'\nc: yes", ["c1", "nt", "s1", "nt", "kc"]),
     "html": ('<!-- c --><a href="x">&lt;</a>', ["cm", "nt", "na", "s2", "nt", "kc", "nt", "nt"]),
@@ -151,8 +154,8 @@ def test_the_time_for_colours_is_linear_whatever_the_code_is(key: str) -> None:
     for piece in pieces:
         coloured(key, piece * (20_000 // len(piece)))
 
-    # Some 0.1 s; anything that reads the same text again and again takes minutes.
-    assert time.process_time() - started < 10
+    # Some 0.1 s; time that grows with the square is ten times as much for a single one of the pieces.
+    assert time.process_time() - started < 2
 
 
 def test_very_long_code_has_no_colours() -> None:

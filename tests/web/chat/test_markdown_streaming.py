@@ -136,7 +136,7 @@ texts = st.lists(st.sampled_from(PIECES), max_size=60).map("".join)
 steps = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(text=texts | st.text(st.characters(exclude_characters="\r\x00", exclude_categories=["Cs"])), steps=steps)
 def test_the_pieces_cover_the_text_and_never_go_back(text: str, steps: list[int]) -> None:
     assert "".join(pieces(text, steps)) == text
@@ -147,7 +147,7 @@ def defines(text: str) -> bool:
     return re.search(r"\[[^\]]*\]:", text) is not None
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(text=texts.filter(lambda text: not defines(text)), steps=steps)
 def test_the_pieces_together_look_like_the_whole(text: str, steps: list[int]) -> None:
     assert shown(pieces(text, steps)) == render(text, anchor="m")

@@ -162,6 +162,19 @@ def test_a_draft_survives_a_reload_until_it_is_discarded(tab: OpenTab) -> None:
     expect(page.get_by_text("Your draft from")).to_have_count(0)
 
 
+def test_a_draft_tells_when_it_was_written(tab: OpenTab) -> None:
+    page = tab("/")
+    page.clock.install(time="2026-11-30T11:42:10Z")
+    page.goto(CHAT)
+    write(page, "Half a thought")
+
+    page.clock.fast_forward("02:00:00")
+    page.reload()
+    page.reload()
+
+    expect(page.get_by_text("Your draft from 11:42 is still here.")).to_be_visible()
+
+
 def test_a_draft_belongs_to_its_conversation(tab: OpenTab) -> None:
     page = tab(CHAT)
     write(page, "For this one")
@@ -284,8 +297,8 @@ def test_twenty_thousand_pasted_lines_leave_the_box_quick(stage: Stage, tab: Ope
     write(page, "Sum this up:")
 
     page.keyboard.press("Control+v")
-    expect(page.get_by_text("Pasted text")).to_be_visible()
-    expect(page.get_by_text("20,000 lines")).to_be_visible()
+    expect(page.locator("#composer").get_by_text("Pasted text")).to_be_visible()
+    expect(page.locator("#composer").get_by_text("20,000 lines")).to_be_visible()
     page.wait_for_function("() => window.times.length >= 2")
     pasted = page.evaluate("window.times.splice(0)")
     for _ in range(15):
@@ -309,7 +322,7 @@ def test_a_large_paste_is_sent_whole_below_the_text(stage: Stage, tab: OpenTab) 
     expect(page.locator("#message-a2")).to_be_visible()
 
     assert [asked.form["text"] for asked in stage.sent] == [f"Sum this up:\n\n{LINES}"]
-    expect(page.get_by_text("Pasted text")).to_have_count(0)
+    expect(page.locator("#composer").get_by_text("Pasted text")).to_have_count(0)
 
 
 def test_a_large_paste_alone_is_sent_as_it_is_or_taken_out_again(stage: Stage, tab: OpenTab) -> None:

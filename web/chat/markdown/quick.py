@@ -10,10 +10,10 @@ import re
 from web.chat.markdown.source import PARSER
 from web.chat.markdown.writer import ALIGNMENTS, DEEPEST, END_OF_TABLE, table
 
-_SIGNS = ("<", "&", "[", "~", "```", "\\(", "$$")
+_SIGNS = ("<", "&", "[", "```", "\\(", "$$")
 _BLOCKS = ("<ul>", "<ol", "<blockquote>")
 _HEADING = re.compile(r"<(/?)h([1-6])>")
-_INLINE = re.compile(r"<(/?)(?:em|strong)>")
+_INLINE = re.compile(r"<(/?)(?:em|strong|del)>")
 
 
 def html(text: str) -> str | None:
@@ -52,7 +52,7 @@ def _with_tables(html: str) -> str:
 def _nests_too_deeply(html: str) -> bool:
     if sum(html.count(opening) for opening in _BLOCKS) > DEEPEST:
         return True
-    if html.count("<em>") + html.count("<strong>") <= DEEPEST:
+    if html.count("<em>") + html.count("<strong>") + html.count("<del>") <= DEEPEST:
         return False
     depth = 0
     for tag in _INLINE.finditer(html):

@@ -39,7 +39,7 @@ _DIRECTION = re.compile("auto|ltr")
 
 def _attribute(tag: str, name: str, value: str) -> str | None:
     if name == "href":
-        return value if _NOTE_LINK.fullmatch(value) or links.safe(value) == value else None
+        return value if _NOTE_LINK.fullmatch(value) else links.safe(value)
     if name in ("class", "rel"):  # `allowed_classes` and `link_rel` have seen to these
         return value
     pattern = _DIRECTION if name == "dir" else _VALUES.get(tag, {}).get(name)

@@ -26,7 +26,6 @@ _MARK = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 _DELIMITER = re.compile(rb"\\[^\n]|(?<!\$)\$\$(?!\$)|\n[ \t>]*(?=\n)")
 _OPENER_OF = {b"\\)": b"\\(", b"\\]": b"\\[", b"$$": b"$$"}
-_LONE_TILDE = re.compile(rb"(?<![~\\])~(?!~)")
 _FENCE = re.compile(r"(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
 _BEFORE_FENCE = re.compile(r"[ \t>]*(?:(?:[-+*]|\d{1,9}[.)])[ \t]+)*")
 
@@ -74,15 +73,13 @@ class Source:
 
 def read(text: str, *, growing: bool = False) -> Source:
     """Prepare a text for the parser. In a growing one, a formula without its end yet is kept whole as well."""
-    if not _has_delimiters(text) and text.count("~") < 2:
+    if not _has_delimiters(text):
         return Source(text)
     source = text.encode()
-    verbatim = _verbatim(source)
-    spans = list(formulas(source, verbatim, growing=growing))
+    spans = list(formulas(source, _verbatim(source), growing=growing))
     spans = sorted([*spans, *_forged_marks(source, spans)])
     edits = [(span.start, span.end, f"{_OPEN}{number}{_CLOSE}".encode()) for number, span in enumerate(spans)]
-    edits += _lone_tildes(source, verbatim, spans)
-    return Source(_edited(source, sorted(edits)).decode(), [_formula(source, span) for span in spans])
+    return Source(_edited(source, edits).decode(), [_formula(source, span) for span in spans])
 
 
 def masked(text: str, *, growing: bool) -> bytes:
@@ -163,13 +160,6 @@ def _forged_marks(source: bytes, spans: Sequence[Span]) -> Iterator[Span]:
     for character in re.finditer(_OPEN.encode(), source):
         if not _inside(spans, character.start()):
             yield Span(character.start(), character.end(), b"", closed=False)
-
-
-def _lone_tildes(source: bytes, verbatim: Ranges, spans: Sequence[Span]) -> Iterator[tuple[int, int, bytes]]:
-    """A single tilde means "about" or "to" (10~20); only two of them strike out."""
-    for tilde in _LONE_TILDE.finditer(source):
-        if not _inside(verbatim, tilde.start()) and not _inside(spans, tilde.start()):
-            yield tilde.start(), tilde.start(), b"\\"
 
 
 def _edited(source: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
