@@ -157,7 +157,8 @@ class Browser:
         return await self.http.get(path, headers=_headers(hx, options), **options)
 
     async def post(self, path: str, data: Any = None, *, hx: bool = True, **options: Any) -> httpx.Response:
-        return await self.http.post(path, data=data, headers=_headers(hx, options), **options)
+        headers = {"content-type": "application/x-www-form-urlencoded"} | _headers(hx, options)
+        return await self.http.post(path, data=data, headers=headers, **options)
 
     async def send(
         self, text: str, *, model: UUID, to: str = "", key: UUID | None = None, **more: Any

@@ -1,14 +1,15 @@
 """A short title for a conversation: the first words at once, something better once the model has a moment.
 
-A title is worth less than any answer. It is asked for only while nobody is being answered by the same model, it makes
-way for the next question, and when it fails nobody hears of it.
+A title is worth less than any answer. It is asked for only while the same engine answers nobody, it makes way for the
+next question, and when it fails nobody hears of it.
 """
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from sqlalchemy import update
@@ -29,7 +30,9 @@ log = logging.getLogger(__name__)
 MAX_LENGTH = 60
 _MAX_TOKENS = 32
 _SECONDS = 30
-_DECORATION = " \t#*_`\"'“”„«»‘’.<>"
+_BEFORE = " \t#*_`\"'“„«‘<>"
+_AFTER = " \t*_`\"'”»’.<>"
+_PATIENCE = 60  # seconds; on an engine that is never idle a title would otherwise never come
 _EXCERPT = 1500  # characters of question and answer that the title is made from
 
 _INSTRUCTION = (
@@ -43,6 +46,12 @@ class _Job:
     conversation_id: UUID
     owner_id: UUID
     offer: Offer
+    engine_id: UUID  # that gave the answer; for the silence on it the title waits
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def overdue(self) -> bool:
+        return time.monotonic() - self.since > _PATIENCE
 
 
 class Titles:
@@ -52,31 +61,32 @@ class Titles:
         self._sessions = sessions
         self._registry = registry
         self._enabled = enabled
-        self._answers: Counter[UUID] = Counter()  # by model: answers being written
+        self._answers: Counter[UUID] = Counter()  # by engine: answers being written
         self._waiting: dict[UUID, _Job] = {}
         self._tasks: dict[UUID, tuple[_Job, asyncio.Task[None]]] = {}
 
-    def make_way(self, model_id: UUID) -> None:
-        """An answer of this model begins: titles by it wait until it ends."""
-        self._answers[model_id] += 1
+    def make_way(self, engine_id: UUID) -> None:
+        """An answer of this engine begins: titles by it wait until it ends, unless they waited too long already."""
+        self._answers[engine_id] += 1
         for job, task in list(self._tasks.values()):
-            if job.offer.id == model_id:
+            if job.engine_id == engine_id and not job.overdue:
                 self._waiting[job.conversation_id] = job
                 task.cancel()
 
-    def resume(self, model_id: UUID) -> None:
-        """An answer of this model ended."""
-        self._answers[model_id] -= 1
-        if not self._answers[model_id]:
-            del self._answers[model_id]
-            for job in [job for job in self._waiting.values() if job.offer.id == model_id]:
-                del self._waiting[job.conversation_id]
-                self._begin(job)
+    def resume(self, engine_id: UUID) -> None:
+        """An answer of this engine ended."""
+        self._answers[engine_id] -= 1
+        if not self._answers[engine_id]:
+            del self._answers[engine_id]
+        idle = engine_id not in self._answers
+        for job in [job for job in self._waiting.values() if job.engine_id == engine_id and (idle or job.overdue)]:
+            del self._waiting[job.conversation_id]
+            self._begin(job)
 
-    def consider(self, conversation_id: UUID, owner_id: UUID, offer: Offer) -> None:
+    def consider(self, conversation_id: UUID, owner_id: UUID, offer: Offer, engine_id: UUID) -> None:
         """Make a title for a conversation that got an answer, if it still has only its first words."""
         if self._enabled:
-            self._waiting[conversation_id] = _Job(conversation_id, owner_id, offer)
+            self._waiting.setdefault(conversation_id, _Job(conversation_id, owner_id, offer, engine_id))
 
     def is_pending(self, conversation_id: UUID) -> bool:
         return conversation_id in self._waiting or conversation_id in self._tasks
@@ -153,7 +163,7 @@ def tidy(text: str) -> str:
     """The one plain line that a model wrote; '' when it wrote something else, such as whole sentences."""
     lines = [line for line in clean(text).splitlines() if line.strip()]
     line = " ".join(lines[0].split()) if lines else ""
-    line = line.removeprefix("Title:").strip(_DECORATION)
+    line = line.removeprefix("Title:").lstrip(_BEFORE).rstrip(_AFTER)
     return line if len(line) <= MAX_LENGTH else ""
 
 

@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 #: Failures that cut an answer off, as opposed to those that refuse it.
 _CUT_OFF = frozenset({Failure.CUT, Failure.TIMEOUT, Failure.UNREACHABLE})
 
+#: Failures after which the engine is looked at without waiting for its turn.
+_SUSPICIOUS = _CUT_OFF | {Failure.DEAD, Failure.AUTH, Failure.LOADING}
+
 
 class AnswerInProgress(Conflict):
     """Raised by the constraint, so that two sends at the same moment cannot both win."""
@@ -268,23 +271,26 @@ class Turns:
     async def _write(self, running: _Running) -> None:
         """One answer, from its prompt to its last row."""
         support_id.set(new_support_id())
-        self._titles.make_way(running.offer.id)
         try:
             status, reason = await self._read_engine(running)
             running.ending = True
             await self._end(running, status, reason)
-            if status in (Status.DONE, Status.STOPPED):
-                self._titles.consider(running.conversation_id, running.owner_id, running.offer)
+            if running.endpoint and status in (Status.DONE, Status.STOPPED):
+                self._titles.consider(
+                    running.conversation_id, running.owner_id, running.offer, running.endpoint.engine_id
+                )
         finally:
             running.live.finish()
             del self._running[running.answer_id]
-            self._titles.resume(running.offer.id)
+            if running.endpoint:
+                self._titles.resume(running.endpoint.engine_id)
 
     async def _read_engine(self, running: _Running) -> tuple[Status, str]:
         """How the answer ended, and a sentence for the reader where it did not end well. Raises nothing."""
         try:
             running.messages = await self._prompt(running)
             running.endpoint = endpoint = self._registry.choose(running.offer)
+            self._titles.make_way(endpoint.engine_id)
             running.live.enter(Phase.READING)
             async with aclosing(endpoint.client.answer(self._request(running, endpoint))) as batches:
                 async for events in batches:
@@ -297,6 +303,8 @@ class Turns:
             return status, storage.reason_of(status)
         except EngineFailed as failure:
             log.warning("an answer broke off: %s: %s", failure.kind, failure.detail, extra=_marks(running))
+            if running.endpoint and failure.kind in _SUSPICIOUS:
+                self._registry.look_now(running.endpoint.engine_id)
             cut_off = failure.kind in _CUT_OFF and bool(running.live.text or running.live.reasoning)
             return (Status.INTERRUPTED if cut_off else Status.FAILED), str(failure)
         except AppError as error:
@@ -347,8 +355,8 @@ class Turns:
         async with self._sessions.as_worker() as session:
             facts = _provenance(running)
             if not await storage.store_end(session, running.answer_id, live, status, reason, facts):
+                # Deleted meanwhile, or given up by the reaper; what the engine did for it is counted all the same.
                 log.warning("an answer was ended by somebody else", extra=_marks(running))
-                return
             if running.endpoint is not None:
                 usage.record(
                     session,

@@ -42,6 +42,10 @@ class Ground:
         registry = Registry(given, self.db, SEALER, known_local=local)
         return await self._stack.enter_async_context(registry)
 
+    async def engine(self, **given: Any) -> FakeEngine:
+        """Leaves after the registries that ask it."""
+        return await self._stack.enter_async_context(FakeEngine(**given))
+
     async def add(self, name: str, url: str, *models: str, api_key: str = "") -> UUID:
         """As an admin would have, some time ago."""
         async with self.db.begin() as session:
@@ -85,39 +89,40 @@ def problems(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_the_models_of_the_first_engine_can_be_chosen_at_once(ground: Ground) -> None:
-    async with FakeEngine(models=["linden", "hazel"], window=4096) as engine:
-        registry = await ground.registry(engine.url)
-        await registry.first_look()
+    engine = await ground.engine(models=["linden", "hazel"], window=4096)
+    registry = await ground.registry(engine.url)
+    await registry.first_look()
 
-        assert offered(registry) == ["linden", "hazel"]
-        endpoint = registry.choose(registry.offers[0])
-        assert (endpoint.engine_name, endpoint.engine_kind, endpoint.engine_version) == ("engine-1", "vllm", "0.32.0")
-        assert (endpoint.upstream_name, endpoint.context_length) == ("linden", 4096)
-        assert registry.offer(registry.offers[0].id) is registry.offers[0]
-        assert registry.offer(None) is None
+    assert offered(registry) == ["linden", "hazel"]
+    endpoint = registry.choose(registry.offers[0])
+    assert (endpoint.engine_name, endpoint.engine_kind, endpoint.engine_version) == ("engine-1", "vllm", "0.32.0")
+    assert (endpoint.upstream_name, endpoint.context_length) == ("linden", 4096)
+    assert registry.offer(registry.offers[0].id) is registry.offers[0]
+    assert registry.offer(None) is None
 
 
 async def test_two_engines_can_be_chosen_once_the_second_is_published(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"]) as first, FakeEngine(models=["hazel"]) as second:
-        registry = await ground.registry(first.url, second.url)
-        await registry.first_look()
-        before = offered(registry)
+    first = await ground.engine(models=["linden"])
+    second = await ground.engine(models=["hazel"])
+    registry = await ground.registry(first.url, second.url)
+    await registry.first_look()
+    before = offered(registry)
 
-        await ground.publish("hazel")
-        await registry.reload()
+    await ground.publish("hazel")
+    await registry.reload()
 
-        assert before == ["linden"]
-        assert offered(registry) == ["linden", "hazel"]
-        assert [offer.endpoints[0].engine_name for offer in registry.offers] == ["engine-1", "engine-2"]
+    assert before == ["linden"]
+    assert offered(registry) == ["linden", "hazel"]
+    assert [offer.endpoints[0].engine_name for offer in registry.offers] == ["engine-1", "engine-2"]
 
 
 async def test_an_engine_answers_through_its_endpoint(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"], api_key="sk-1") as engine:
-        registry = await ground.registry(engines=[{"name": "east", "url": engine.url, "api_key": "sk-1"}])
-        await registry.first_look()
-        engine.script = ("Well, ", "yes.")
+    engine = await ground.engine(models=["linden"], api_key="sk-1")
+    registry = await ground.registry(engines=[{"name": "east", "url": engine.url, "api_key": "sk-1"}])
+    await registry.first_look()
+    engine.script = ("Well, ", "yes.")
 
-        assert await answer(registry) == "Well, yes."
+    assert await answer(registry) == "Well, yes."
 
 
 async def answer(registry: Registry) -> str:
@@ -131,14 +136,14 @@ async def test_dead_engines_delay_neither_pages_nor_the_others(ground: Ground) -
     """ENG-01: one drops requests to connect, one never answers, one is somebody's web page, one is not there."""
     web_server = strangers.WebServer()
     with strangers.full() as drops, strangers.silent() as silent, web_server.running() as html:
-        async with FakeEngine(models=["linden"]) as good:
-            registry = await ground.registry(drops, good.url, silent, html, strangers.nobody(), probe_seconds=3)
-            listed = [engine.name for engine in registry.engines]
-            await until(lambda: registry.engines[1].deployments)
-            still_waiting = [engine.health.checked_at is None for engine in registry.engines]
-            await ground.publish("linden")
-            await registry.reload()
-            await until(lambda: sum(engine.health.problem is not None for engine in registry.engines) == 4, seconds=20)
+        good = await ground.engine(models=["linden"])
+        registry = await ground.registry(drops, good.url, silent, html, strangers.nobody(), probe_seconds=3)
+        listed = [engine.name for engine in registry.engines]
+        await until(lambda: registry.engines[1].deployments)
+        still_waiting = [engine.health.checked_at is None for engine in registry.engines]
+        await ground.publish("linden")
+        await registry.reload()
+        await until(lambda: sum(engine.health.problem is not None for engine in registry.engines) == 4, seconds=20)
 
     assert listed == ["engine-1", "engine-2", "engine-3", "engine-4", "engine-5"]
     assert (still_waiting[0], still_waiting[2]) == (True, True)
@@ -168,22 +173,22 @@ async def test_no_transaction_is_open_while_an_engine_is_awaited(ground: Ground,
 async def test_an_engine_that_goes_away_is_known_and_told_once(
     ground: Ground, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with FakeEngine(models=["linden"]) as engine:
-        registry = await ground.registry(engine.url)
-        await registry.first_look()
-        caplog.set_level(logging.INFO)
+    engine = await ground.engine(models=["linden"])
+    registry = await ground.registry(engine.url)
+    await registry.first_look()
+    caplog.set_level(logging.INFO)
 
-        await asyncio.to_thread(engine.stop)
-        await until(lambda: problem(registry, "engine-1"))
-        since = registry.engines[0].health.since
-        offer = registry.offers[0]
-        with pytest.raises(NoEngineAvailable, match="cannot be reached"):
-            registry.choose(offer)
-        failed_at = registry.health(registry.engines[0].id).checked_at
-        await until(lambda: registry.health(registry.engines[0].id).checked_at != failed_at)
-        still_since = registry.engines[0].health.since
-        await asyncio.to_thread(engine.start)
-        await until(lambda: offered(registry))
+    await asyncio.to_thread(engine.stop)
+    await until(lambda: problem(registry, "engine-1"))
+    since = registry.engines[0].health.since
+    offer = registry.offers[0]
+    with pytest.raises(NoEngineAvailable, match="cannot be reached"):
+        registry.choose(offer)
+    failed_at = registry.health(registry.engines[0].id).checked_at
+    await until(lambda: registry.health(registry.engines[0].id).checked_at != failed_at)
+    still_since = registry.engines[0].health.since
+    await asyncio.to_thread(engine.start)
+    await until(lambda: offered(registry))
 
     assert (offer.name, offer.available) == ("linden", False)
     assert still_since == since
@@ -193,35 +198,35 @@ async def test_an_engine_that_goes_away_is_known_and_told_once(
 
 
 async def test_a_model_that_is_no_longer_served_is_marked_and_comes_back(ground: Ground) -> None:
-    async with FakeEngine(models=["linden", "hazel"]) as engine:
-        registry = await ground.registry(engine.url)
-        await registry.first_look()
+    engine = await ground.engine(models=["linden", "hazel"])
+    registry = await ground.registry(engine.url)
+    await registry.first_look()
 
-        engine.models.remove("hazel")
-        await until(lambda: offered(registry) == ["linden"])
-        problem_then = registry.offers[1].problem
-        engine.models.append("hazel")
-        await until(lambda: offered(registry) == ["linden", "hazel"])
+    engine.models.remove("hazel")
+    await until(lambda: offered(registry) == ["linden"])
+    problem_then = registry.offers[1].problem
+    engine.models.append("hazel")
+    await until(lambda: offered(registry) == ["linden", "hazel"])
 
     assert problem_then == "The engine does not offer this model at the moment."
 
 
 async def test_an_engine_that_was_upgraded_in_passing_is_asked_again(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"]) as engine:
-        registry = await ground.registry(engine.url, probe_seconds=1)
-        await registry.first_look()
+    engine = await ground.engine(models=["linden"])
+    registry = await ground.registry(engine.url, probe_seconds=1)
+    await registry.first_look()
 
-        await asyncio.to_thread(engine.stop)
-        await until(lambda: problem(registry, "engine-1"))
-        engine.version = "0.33.0"
-        await asyncio.to_thread(engine.start)
-        await until(lambda: registry.engines[0].version == "0.33.0")
+    await asyncio.to_thread(engine.stop)
+    await until(lambda: problem(registry, "engine-1"))
+    engine.version = "0.33.0"
+    await asyncio.to_thread(engine.start)
+    await until(lambda: registry.engines[0].version == "0.33.0")
 
 
 async def test_a_kind_the_deployment_set_is_kept(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"]) as engine:
-        registry = await ground.registry(engines=[{"name": "east", "url": engine.url, "kind": "sglang"}])
-        await registry.first_look()
+    engine = await ground.engine(models=["linden"])
+    registry = await ground.registry(engines=[{"name": "east", "url": engine.url, "kind": "sglang"}])
+    await registry.first_look()
 
     assert (registry.engines[0].kind, registry.engines[0].version) == ("sglang", "0.32.0")
 
@@ -235,69 +240,69 @@ async def test_at_a_start_without_engines_everything_is_as_it_was(ground: Ground
 
 
 async def test_an_added_engine_is_looked_at_without_waiting(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"]) as engine:
-        registry = await ground.registry(probe_seconds=60)
-        await ground.add("lab", engine.url)
+    engine = await ground.engine(models=["linden"])
+    registry = await ground.registry(probe_seconds=60)
+    await ground.add("lab", engine.url)
 
-        await registry.reload()
-        await until(lambda: registry.engines[0].deployments)
+    await registry.reload()
+    await until(lambda: registry.engines[0].deployments)
 
     assert registry.engines[0].deployments[0].proposed_name == "linden"
     assert registry.engines[0].kind == "vllm"
 
 
 async def test_what_another_process_changed_is_seen(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"]) as engine:
-        registry = await ground.registry(engine.url)
-        await registry.first_look()
+    engine = await ground.engine(models=["linden"])
+    registry = await ground.registry(engine.url)
+    await registry.first_look()
 
-        async with ground.db.begin() as session:
-            await session.execute(update(Model).values(name="Linden 32B"))
+    async with ground.db.begin() as session:
+        await session.execute(update(Model).values(name="Linden 32B"))
 
-        await until(lambda: offered(registry) == ["Linden 32B"])
+    await until(lambda: offered(registry) == ["Linden 32B"])
 
 
 async def test_a_change_here_is_seen_at_once(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"]) as engine:
-        registry = await ground.registry(engine.url, probe_seconds=60)
-        await registry.first_look()
+    engine = await ground.engine(models=["linden"])
+    registry = await ground.registry(engine.url, probe_seconds=60)
+    await registry.first_look()
 
-        async with ground.db.begin() as session:
-            service.unpublish((await session.scalars(select(Model))).one())
-        registry.wake()
+    async with ground.db.begin() as session:
+        service.unpublish((await session.scalars(select(Model))).one())
+    registry.wake()
 
-        await until(lambda: registry.offers == (), seconds=5)
+    await until(lambda: registry.offers == (), seconds=5)
 
 
 async def test_looking_now_does_not_wait_for_the_next_turn(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"]) as engine:
-        registry = await ground.registry(engine.url, probe_seconds=60)
-        await registry.first_look()
-        await asyncio.to_thread(engine.stop)
+    engine = await ground.engine(models=["linden"])
+    registry = await ground.registry(engine.url, probe_seconds=60)
+    await registry.first_look()
+    await asyncio.to_thread(engine.stop)
 
-        registry.look_now(registry.engines[0].id)
+    registry.look_now(registry.engines[0].id)
 
-        await until(lambda: problem(registry, "engine-1"), seconds=5)
+    await until(lambda: problem(registry, "engine-1"), seconds=5)
 
 
 async def test_an_engine_taken_out_of_service_ends_what_it_began(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"]) as engine:
-        engine_id = await ground.add("lab", engine.url, "linden")
-        registry = await ground.registry()
-        await registry.first_look()
-        go_on = asyncio.Event()
-        engine.script = ("Well, ", go_on, "yes.")
-        running = asyncio.create_task(answer(registry))
-        await engine.until(lambda asked: asked.running == 1)
+    engine = await ground.engine(models=["linden"])
+    engine_id = await ground.add("lab", engine.url, "linden")
+    registry = await ground.registry()
+    await registry.first_look()
+    go_on = asyncio.Event()
+    engine.script = ("Well, ", go_on, "yes.")
+    running = asyncio.create_task(answer(registry))
+    await engine.until(lambda asked: asked.running == 1)
 
-        async with ground.db.begin() as session:
-            service.disable(await service.find_engine(session, engine_id))
-        await registry.reload()
-        offers = registry.offers
-        go_on.set()
+    async with ground.db.begin() as session:
+        service.disable(await service.find_engine(session, engine_id))
+    await registry.reload()
+    offers = registry.offers
+    go_on.set()
 
-        assert offers == ()
-        assert await running == "Well, yes."
+    assert offers == ()
+    assert await running == "Well, yes."
 
 
 async def test_a_removed_engine_is_not_asked_any_more(ground: Ground) -> None:
@@ -310,6 +315,7 @@ async def test_a_removed_engine_is_not_asked_any_more(ground: Ground) -> None:
         async with ground.db.begin() as session:
             await service.remove(session, await service.find_engine(session, engine_id))
         await registry.reload()
+        await asyncio.sleep(0.1)  # a request may have been under way
         asked = len(server.asked)
         await asyncio.sleep(0.3)
 
@@ -320,18 +326,18 @@ async def test_a_removed_engine_is_not_asked_any_more(ground: Ground) -> None:
 async def test_a_key_is_not_sent_to_another_address(ground: Ground) -> None:
     server = strangers.WebServer()
     with server.running() as elsewhere:
-        async with FakeEngine(models=["linden"], api_key="sk-1") as engine:
-            engine_id = await ground.add("lab", engine.url.removesuffix("/v1"), "linden", api_key="sk-1")
-            registry = await ground.registry()
-            await registry.first_look()
-            before = offered(registry)
+        engine = await ground.engine(models=["linden"], api_key="sk-1")
+        engine_id = await ground.add("lab", engine.url.removesuffix("/v1"), "linden", api_key="sk-1")
+        registry = await ground.registry()
+        await registry.first_look()
+        before = offered(registry)
 
-            async with ground.db.begin() as session:
-                moved = await service.find_engine(session, engine_id)
-                await service.change_engine(session, registry.allowed, SEALER, moved, url=elsewhere)
-            await registry.reload()
-            await registry.first_look()
-            await asyncio.sleep(0.3)
+        async with ground.db.begin() as session:
+            moved = await service.find_engine(session, engine_id)
+            await service.change_engine(session, registry.allowed, SEALER, moved, url=elsewhere)
+        await registry.reload()
+        await registry.first_look()
+        await asyncio.sleep(0.3)
 
     assert before == ["linden"]
     assert problem(registry, "lab") == "The API key has to be entered again."
@@ -340,18 +346,18 @@ async def test_a_key_is_not_sent_to_another_address(ground: Ground) -> None:
 
 
 async def test_an_engine_whose_key_was_entered_again_is_used(ground: Ground) -> None:
-    async with FakeEngine(models=["linden"], api_key="sk-1") as engine:
-        engine_id = await ground.add("lab", "http://127.0.0.1:1", "linden", api_key="sk-1")
-        async with ground.db.begin() as session:
-            await session.execute(update(Engine).values(url=engine.url))
-        registry = await ground.registry()
-        lost = problem(registry, "lab")
+    engine = await ground.engine(models=["linden"], api_key="sk-1")
+    engine_id = await ground.add("lab", "http://127.0.0.1:1", "linden", api_key="sk-1")
+    async with ground.db.begin() as session:
+        await session.execute(update(Engine).values(url=engine.url))
+    registry = await ground.registry()
+    lost = problem(registry, "lab")
 
-        async with ground.db.begin() as session:
-            row = await service.find_engine(session, engine_id)
-            await service.change_engine(session, registry.allowed, SEALER, row, url=engine.url, api_key="sk-1")
-        await registry.reload()
-        await until(lambda: offered(registry) == ["linden"])
+    async with ground.db.begin() as session:
+        row = await service.find_engine(session, engine_id)
+        await service.change_engine(session, registry.allowed, SEALER, row, url=engine.url, api_key="sk-1")
+    await registry.reload()
+    await until(lambda: offered(registry) == ["linden"])
 
     assert lost == "The API key has to be entered again."
 
@@ -382,11 +388,11 @@ async def test_a_redirect_is_not_followed(ground: Ground) -> None:
 
 
 async def test_a_wrong_key_is_told_and_never_logged(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
-    async with FakeEngine(models=["linden"], api_key="sk-right") as engine:
-        await ground.add("lab", engine.url, api_key="sk-wrong-key")
-        with caplog.at_level(logging.DEBUG):
-            registry = await ground.registry()
-            await registry.first_look()
+    engine = await ground.engine(models=["linden"], api_key="sk-right")
+    await ground.add("lab", engine.url, api_key="sk-wrong-key")
+    with caplog.at_level(logging.DEBUG):
+        registry = await ground.registry()
+        await registry.first_look()
 
     assert "key" in str(problem(registry, "lab"))
     assert problems(caplog)
@@ -397,17 +403,17 @@ async def test_the_registry_survives_a_restart_of_the_database(
     ground: Ground, postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "backend.engines.registry")
-    async with FakeEngine(models=["linden"]) as engine:
-        registry = await ground.registry(engine.url)
-        await registry.first_look()
+    engine = await ground.engine(models=["linden"])
+    registry = await ground.registry(engine.url)
+    await registry.first_look()
 
-        await asyncio.to_thread(postgres.stop)
-        engine.models.append("hazel")
-        await until(lambda: "database is away" in caplog.text)
-        await asyncio.sleep(0.3)
-        meanwhile = offered(registry)
-        postgres.start()  # not in a thread: the server would end with it
-        await until(lambda: len(registry.engines[0].deployments) == 2)
+    await asyncio.to_thread(postgres.stop)
+    engine.models.append("hazel")
+    await until(lambda: "database is away" in caplog.text)
+    await asyncio.sleep(0.3)
+    meanwhile = offered(registry)
+    postgres.start()  # not in a thread: the server would end with it
+    await until(lambda: len(registry.engines[0].deployments) == 2)
 
     assert meanwhile == ["linden"]
     assert offered(registry) == ["linden", "hazel"]
@@ -416,11 +422,11 @@ async def test_the_registry_survives_a_restart_of_the_database(
 
 
 async def test_two_processes_may_look_after_the_same_engines(ground: Ground) -> None:
-    async with FakeEngine(models=["linden", "hazel"]) as engine:
-        registries = await asyncio.gather(*(ground.registry(engine.url) for _ in range(3)))
-        for registry in registries:
-            await registry.first_look()
-        await until(lambda: all(offered(registry) == ["linden", "hazel"] for registry in registries))
+    engine = await ground.engine(models=["linden", "hazel"])
+    registries = await asyncio.gather(*(ground.registry(engine.url) for _ in range(3)))
+    for registry in registries:
+        await registry.first_look()
+    await until(lambda: all(offered(registry) == ["linden", "hazel"] for registry in registries))
 
     async with ground.db.begin() as session:
         assert len((await session.scalars(select(Deployment))).all()) == 2

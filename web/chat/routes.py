@@ -8,7 +8,7 @@ from functools import partial as bind
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Form, Header, Request
+from fastapi import APIRouter, Depends, Form, Header, Request
 from markupsafe import Markup
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -29,10 +29,11 @@ from web.chat import pages
 from web.chat.dependencies import OwnConversation, OwnMessage
 from web.chat.view import AnswerView, Cursor
 from web.dependencies import AllSessions, CurrentUser, Models, RunningTurns, TitleMaker
+from web.forms import plain_form
 from web.rendering import local, page, partial, render, zone_of
 from web.streaming import Event, EventStream
 
-router = APIRouter()
+router = APIRouter(dependencies=[Depends(plain_form)])
 
 _UPDATE_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
 _STATUS_SECONDS = 1.0
@@ -45,11 +46,7 @@ async def start(request: Request, user: CurrentUser, session: Session, registry:
     return page(
         request,
         "chat/conversation.html",
-        conversation=None,
-        messages=[],
-        picker=pages.picker(registry, None),
-        send_key=new_id(),
-        hour=local(now(), zone_of(request)).hour,
+        **_nothing_asked(request, registry),
         **await pages.load_sidebar(request, session, user, current=None),
     )
 
@@ -73,9 +70,13 @@ async def conversation(
 
 
 @router.get("/conversations")
-async def conversations(request: Request, user: CurrentUser, session: Session, before: str = "") -> HTMLResponse:
-    """The next page of the sidebar, appended when its end comes into view."""
+async def conversations(
+    request: Request, user: CurrentUser, session: Session, registry: Models, before: str = ""
+) -> HTMLResponse:
+    """The next page of the sidebar, appended when its end comes into view; without script a page of its own."""
     rows = await pages.load_sidebar(request, session, user, current=None, before=before)
+    if not request.headers.get("hx-request"):
+        return page(request, "chat/conversation.html", **_nothing_asked(request, registry), **rows)
     return partial(request, "chat/_sidebar.html", **rows)
 
 
@@ -262,6 +263,16 @@ class _Speed:
             written = len(self._live.text) + len(self._live.reasoning)
             self._shown, self._shown_at = round(estimate(written) / (moment - began)), moment
         return self._shown
+
+
+def _nothing_asked(request: Request, registry: Registry) -> dict[str, Any]:
+    return {
+        "conversation": None,
+        "messages": [],
+        "picker": pages.picker(registry, None),
+        "send_key": new_id(),
+        "hour": local(now(), zone_of(request)).hour,
+    }
 
 
 async def _thread(

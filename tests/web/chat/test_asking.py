@@ -10,7 +10,7 @@ from backend.accounts.models import User
 from backend.core.ids import new_id
 from backend.core.settings import Settings
 from tests.conftest import OpenBrowser
-from tests.fakes.engine import Break, FakeEngine
+from tests.fakes.engine import RESET, FakeEngine
 from tests.site import Site
 from tests.web.chat.conftest import Chat, visible
 
@@ -121,7 +121,7 @@ async def test_a_failed_answer_says_so_and_can_be_tried_again(chat: Chat, engine
 
 
 async def test_an_interrupted_answer_keeps_its_text(chat: Chat, engine: FakeEngine) -> None:
-    engine.plan(["Half of ", Break.RESET])
+    engine.plan(["Half of ", RESET])
     asked = await chat.ask("Hello")
 
     await chat.ended(asked)
@@ -205,8 +205,9 @@ async def test_a_stranger_can_neither_ask_nor_stop_nor_read(
             ("GET", "/title"),
             ("POST", "/delete"),
         ]:
-            mine = await other.http.request(method, asked.address + path)
-            unknown = await other.http.request(method, elsewhere + path)
+            as_form = {"content-type": "application/x-www-form-urlencoded"}
+            mine = await other.http.request(method, asked.address + path, headers=as_form)
+            unknown = await other.http.request(method, elsewhere + path, headers=as_form)
             assert mine.status_code == unknown.status_code == 404, (method, path)
             assert _without_id(mine.text) == _without_id(unknown.text)
         sent = await other.send("Mine now", model=chat.model, to=asked.address)

@@ -37,6 +37,28 @@ async def test_the_list_goes_on_page_by_page(chat: Chat, monkeypatch: object) ->
     assert [found.count(f"Conversation number {number}<") for number in range(5)] == [1] * 5
 
 
+async def test_older_conversations_can_be_reached_without_script(chat: Chat) -> None:
+    await chat.ended(await chat.ask("Hello"))
+
+    page = await chat.browser.get("/conversations?before=")
+
+    assert "<html" in page.text
+    assert "Hello" in page.text
+
+
+async def test_a_malformed_body_deletes_nothing(chat: Chat) -> None:
+    """AZN-02"""
+    asked = await chat.ask("Hello")
+    await chat.ended(asked)
+
+    for body, kind in [(b"null", "application/json"), (b"[]", "application/json"), (b"", ""), (b"a=1&a=2", None)]:
+        headers = {"content-type": kind} if kind is not None else {"content-type": "application/x-www-form-urlencoded"}
+        response = await chat.browser.http.post(f"{asked.address}/delete", content=body, headers=headers)
+        assert response.status_code == 422
+
+    assert (await chat.browser.get(asked.address)).status_code == 200
+
+
 async def test_renaming(chat: Chat) -> None:
     asked = await chat.ask("Hello")
     await chat.ended(asked)
