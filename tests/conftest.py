@@ -46,9 +46,9 @@ def migrated(postgres: EmbeddedPostgres) -> str:
 def database(postgres: EmbeddedPostgres, migrated: str) -> Iterator[str]:
     """The app's URL of an empty database; emptied again afterwards, because answers are written outside any request."""
     yield postgres.app_url(migrated)
-    tables = ", ".join(f"DELETE FROM {table.name}" for table in reversed(Base.metadata.sorted_tables))
+    empty = "; ".join(f"DELETE FROM {table.name}" for table in reversed(Base.metadata.sorted_tables))
     with psycopg.connect(plain(postgres.owner_url(migrated)), autocommit=True) as connection:
-        connection.execute(tables.replace(", DELETE", "; DELETE"))
+        connection.execute(empty)
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def _add_headers(scope: Scope, message: Message) -> None:
 
 def _log_access(scope: Scope, status: int, seconds: float) -> None:
     """The path without its query: it may hold a secret."""
-    if scope["path"].startswith("/static") or scope["path"] in ("/healthz", "/readyz"):
+    if scope["path"].startswith("/static/") or scope["path"] in ("/healthz", "/readyz"):
         return
     log.info(
         "%s %s", scope["method"], scope["path"], extra={"status": status, "milliseconds": round(seconds * 1000, 1)}

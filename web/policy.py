@@ -67,6 +67,7 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/admin/people/{person_id}/enable"): Access.ADMIN,
     ("GET", "/admin/engines"): Access.ADMIN,
     ("POST", "/admin/engines"): Access.ADMIN,
+    ("POST", "/admin/engines/{engine_id}"): Access.ADMIN,
     ("POST", "/admin/engines/{engine_id}/enable"): Access.ADMIN,
     ("POST", "/admin/engines/{engine_id}/disable"): Access.ADMIN,
     ("POST", "/admin/engines/{engine_id}/remove"): Access.ADMIN,

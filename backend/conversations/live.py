@@ -31,7 +31,6 @@ class LiveAnswer:
         self.usage: Usage | None = None
         self.ended_by: str | None = None
         self.first_text_at: float | None = None  # time.monotonic()
-        self.chunks = 0
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._version = 0
@@ -62,7 +61,6 @@ class LiveAnswer:
                 case Delta(text):
                     self._text.append(text)
                     self.phase = Phase.WRITING
-                    self.chunks += 1
                 case Reasoning(text):
                     self._reasoning.append(text)
                     self.phase = Phase.THINKING

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, Integer, String, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.orm import Mapped, mapped_column, relationship
+from sqlalchemy.orm import Mapped, mapped_column
 
 from backend.core.db import Base, Row, words
 
@@ -107,10 +107,6 @@ class Message(Row):
     # Who writes it. Every write compares `attempt`, so that a writer that was given up cannot come back.
     attempt: Mapped[int] = mapped_column(Integer, default=1)
     heartbeat_at: Mapped[datetime | None]
-
-    conversation: Mapped[Conversation] = relationship(
-        lazy="raise", primaryjoin="Message.conversation_id == Conversation.id", foreign_keys="Message.conversation_id"
-    )
 
 
 class AnswerPart(Base):

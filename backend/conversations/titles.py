@@ -114,7 +114,7 @@ class Titles:
                 if question is not None:
                     await self._ask_and_store(job, question)
         except (EngineFailed, AppError, TimeoutError) as error:
-            log.info("no title: %s", getattr(error, "detail", "") or str(error) or type(error).__name__)
+            log.info("no title: %s", error.kind if isinstance(error, EngineFailed) else type(error).__name__)
         except DatabaseGone:
             log.info("no title: the database is away")
 
@@ -129,7 +129,7 @@ class Titles:
         return _INSTRUCTION + "\n\n".join(said)
 
     async def _ask_and_store(self, job: _Job, question: str) -> None:
-        endpoint = self._registry.choose(job.offer)
+        endpoint = self._registry.choose(job.offer, job.conversation_id)
         messages: list[ChatMessage] = prompt.single(question)
         request = ChatRequest(
             model=endpoint.upstream_name,

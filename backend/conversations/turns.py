@@ -2,7 +2,7 @@
 
     ask()     stores question and empty answer in the caller's transaction; its commit is the acknowledgement
     _write()  a task of the process, not of the request: builds the prompt, picks an endpoint, reads the engine
-    follow()  what readers watch: the live answer, or the row where another process writes
+    live()    the answer as its readers follow it (`web/chat/following.py`)
     _save()   about once a second, for all running answers at once: what they gained, which is also their heartbeat
     _end()    text, status, usage and provenance in one transaction; the parts are folded into it
     _reap()   ends the answers of a process that died
@@ -142,7 +142,10 @@ class Turns:
     ) -> None:
         self.begin_drain()
         tasks = [running.task for running in self._running.values() if running.task]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._timing.drain)
+            self._interrupt_all()
+            await asyncio.gather(*tasks, return_exceptions=True)
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -217,9 +220,17 @@ class Turns:
         return Turn(conversation, asked, answer)
 
     async def retry(self, session: AsyncSession, answer: Message, model_id: UUID | None = None) -> Message:
-        """Answer the same question again, beside an answer that did not end well. Raises AnswerInProgress, BadInput."""
+        """Answer the same question again, beside an answer that did not end well.
+
+        Raises AnswerInProgress, BadInput (the model is gone), Conflict when the answer is whole or not the last one: a
+        new answer in the middle would hide what was said since.
+        """
         if self._draining:
             raise _restarting()
+        if answer.status is Status.DONE and answer.text:
+            raise Conflict(_("This answer is complete."))
+        if answer.id != await session.scalar(queries.newest_leaf(answer.conversation_id)):
+            raise Conflict(_("The conversation has gone on from here. Ask again at its end."))
         offer = self._offer(model_id or answer.model_id)
         conversation = await session.get_one(Conversation, answer.conversation_id)
         conversation.model_id = offer.id
@@ -267,6 +278,8 @@ class Turns:
         running = _Running(answer.id, answer.owner_id, answer.conversation_id, offer, LiveAnswer(answer.attempt))
         self._running[answer.id] = running
         running.task = asyncio.create_task(self._write(running), name=f"answer {answer.id}")
+        # A task that is cancelled before its first step never comes to its own clean-up; the reaper closes its row.
+        running.task.add_done_callback(lambda _task: self._running.pop(answer.id, None))
 
     async def _write(self, running: _Running) -> None:
         """One answer, from its prompt to its last row."""
@@ -275,13 +288,13 @@ class Turns:
             status, reason = await self._read_engine(running)
             running.ending = True
             await self._end(running, status, reason)
-            if running.endpoint and status in (Status.DONE, Status.STOPPED):
+            if running.endpoint and running.live.text and status in (Status.DONE, Status.STOPPED):
                 self._titles.consider(
                     running.conversation_id, running.owner_id, running.offer, running.endpoint.engine_id
                 )
         finally:
             running.live.finish()
-            del self._running[running.answer_id]
+            self._running.pop(running.answer_id, None)
             if running.endpoint:
                 self._titles.resume(running.endpoint.engine_id)
 
@@ -289,7 +302,7 @@ class Turns:
         """How the answer ended, and a sentence for the reader where it did not end well. Raises nothing."""
         try:
             running.messages = await self._prompt(running)
-            running.endpoint = endpoint = self._registry.choose(running.offer)
+            running.endpoint = endpoint = self._registry.choose(running.offer, running.conversation_id)
             self._titles.make_way(endpoint.engine_id)
             running.live.enter(Phase.READING)
             async with aclosing(endpoint.client.answer(self._request(running, endpoint))) as batches:
@@ -302,7 +315,9 @@ class Turns:
             status = running.verdict or Status.INTERRUPTED
             return status, storage.reason_of(status)
         except EngineFailed as failure:
-            log.warning("an answer broke off: %s: %s", failure.kind, failure.detail, extra=_marks(running))
+            # Of what the engine said only that which is about the engine: a refusal may repeat the question.
+            said = failure.detail if failure.kind in _SUSPICIOUS else ""
+            log.warning("an answer broke off: %s", failure.kind, extra=_marks(running) | {"engine_says": said})
             if running.endpoint and failure.kind in _SUSPICIOUS:
                 self._registry.look_now(running.endpoint.engine_id)
             cut_off = failure.kind in _CUT_OFF and bool(running.live.text or running.live.reasoning)
@@ -370,15 +385,19 @@ class Turns:
 
     # Stopping
 
-    async def stop(self, session: AsyncSession, answer: Message) -> None:
-        """End a running answer as stopped, keeping what was shown; the engine's connection closes at once."""
+    async def stop(self, answer: Message) -> None:
+        """End a running answer as stopped, keeping what was shown; the engine's connection closes at once.
+
+        Hold no transaction meanwhile: storing the end needs a connection of its own.
+        """
         running = self._running.get(answer.id)
         if running is not None and running.task is not None:
             self._cancel(running, Status.STOPPED)
             await asyncio.wait([running.task], timeout=self._timing.drain)
-            await session.refresh(answer)
-        elif answer.status.running:
-            await storage.close(session, answer, Status.STOPPED)
+        async with self._sessions.as_worker() as session:
+            row = await session.get(Message, answer.id, with_for_update=True)
+            if row is not None and row.status.running and row.id not in self._running:
+                await storage.close(session, row, Status.STOPPED)
 
     def stop_all(self, *, conversation_id: UUID | None = None, owner_id: UUID | None = None) -> None:
         """Stop what belongs to a conversation or a person that is going away; does not wait."""
@@ -390,8 +409,6 @@ class Turns:
         if running.task is not None and running.verdict is None and not running.ending:
             running.verdict = verdict
             running.task.cancel()
-
-    # Following
 
     def live(self, answer_id: UUID) -> LiveAnswer | None:
         """The answer as it is being written, if this process writes it."""

@@ -1,6 +1,5 @@
 """Bring a database to the newest schema, or say how far it is from it."""
 
-import asyncio
 from importlib.resources import files
 
 from alembic import command
@@ -44,10 +43,6 @@ def upgrade(url: str) -> None:
         if isinstance(error.__cause__, ResolutionError):
             raise _Newer(error.__cause__.argument) from error
         raise
-
-
-async def upgrade_async(url: str) -> None:
-    await asyncio.to_thread(upgrade, url)
 
 
 async def require_head(engine: AsyncEngine) -> None:

@@ -4,17 +4,34 @@ A value set here beats the database; the pages say so. Each field has a row in `
 """
 
 import ipaddress
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 EngineKind = Literal["vllm", "llamacpp", "ollama", "lmstudio", "sglang", "trtllm", "tgi", "openai"]
 
 _MIN_SECRET = 32
+
+
+def _listed(value: object) -> object:
+    """`a, b` as people write it in a variable; JSON and TOML bring lists of their own."""
+    if isinstance(value, str):
+        return json.loads(value) if value.lstrip().startswith("[") else [part.strip() for part in value.split(",")]
+    return value
+
+
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
 class EngineSetting(BaseModel):
@@ -23,7 +40,7 @@ class EngineSetting(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
-    url: str
+    url: Annotated[str, Field(max_length=500)]
     api_key: SecretStr | None = None
     kind: EngineKind | None = None
 
@@ -34,7 +51,7 @@ class EngineSetting(BaseModel):
         odd = "\\" in url or "@" in parts.netloc or parts.port == 0  # `port` raises where it is none
         if parts.scheme not in ("http", "https") or not parts.hostname or odd:
             raise ValueError("must be an address like http://host:8000")
-        return url.rstrip("/").removesuffix("/v1")
+        return url.rstrip("/").removesuffix("/v1") if parts.path.rstrip("/") == "/v1" else url.rstrip("/")
 
 
 class Settings(BaseSettings):
@@ -57,7 +74,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     insecure_http: bool = False
-    trusted_proxies: tuple[str, ...] = ()
+    trusted_proxies: Listed = ()
     data_dir: Path = Path("var")
 
     admin_email: str = ""
@@ -65,7 +82,7 @@ class Settings(BaseSettings):
 
     engines: tuple[EngineSetting, ...] = ()
     embedded_engine: EngineSetting | None = None
-    engine_allowed: tuple[str, ...] = ()
+    engine_allowed: Listed = ()
     demo_model: Path | None = None
     first_token_seconds: Annotated[float, Field(gt=0)] = 300
     idle_seconds: Annotated[float, Field(gt=0)] = 60

@@ -64,9 +64,7 @@ class Desk:
             return list(rows)
 
     async def stop(self, message_id: UUID) -> Message:
-        async with self.db.as_person(self.owner.id) as session:
-            answer = await session.get_one(Message, message_id)
-            await self.turns.stop(session, answer)
+        await self.turns.stop(await self.message(message_id))
         return await self.message(message_id)
 
     async def path(self, leaf: UUID) -> list[Message]:

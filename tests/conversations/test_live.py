@@ -18,7 +18,7 @@ def test_an_answer_collects_what_the_engine_sends() -> None:
     live.take([Finish("stop"), Usage(10, 2, 8)])
 
     assert (live.attempt, live.text, live.reasoning) == (3, "Paris.", "let me see")
-    assert (live.ended_by, live.usage, live.chunks) == ("stop", Usage(10, 2, 8), 2)
+    assert (live.ended_by, live.usage) == ("stop", Usage(10, 2, 8))
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,15 @@ class AddForm:
     url: str = ""
 
 
+@dataclass(frozen=True)
+class ChangeForm:
+    """What was typed into the form that changes one engine, and what is wrong with it."""
+
+    engine_id: UUID
+    url: str
+    errors: dict[str, str]
+
+
 async def _engine(engine_id: UUID, session: Session) -> Engine:
     return await service.find_engine(session, engine_id)
 
@@ -126,6 +135,25 @@ async def add(
     except BadInput as error:
         form = AddForm(clean(name), clean(url))
         return await _page(request, session, registry, status=error.status, errors=error.fields, form=form)
+    return _done(session, registry)
+
+
+@router.post("/admin/engines/{engine_id}")
+async def change(
+    request: Request,
+    engine: OneEngine,
+    session: Session,
+    registry: Models,
+    url: Annotated[str, Form()] = "",
+    api_key: Annotated[str, Form()] = "",
+) -> Response:
+    try:
+        await service.change_engine(
+            session, registry.allowed, registry.sealer, engine, url=clean(url), api_key=clean(api_key)
+        )
+    except BadInput as error:
+        form = ChangeForm(engine.id, clean(url), error.fields)
+        return await _page(request, session, registry, status=error.status, change_form=form)
     return _done(session, registry)
 
 
@@ -172,6 +200,7 @@ async def _page(
     status: int = 200,
     errors: dict[str, str] | None = None,
     form: AddForm | None = None,
+    change_form: ChangeForm | None = None,
 ) -> HTMLResponse:
     return page(
         request,
@@ -180,17 +209,18 @@ async def _page(
         found=[Found(server.name, server.url, urlsplit(server.url).port) for server in registry.local],
         errors=errors or {},
         form=form or AddForm(),
-        **await _list(session, registry),
+        **await _list(session, registry, change_form),
     )
 
 
-async def _list(session: AsyncSession, registry: Registry) -> dict[str, Any]:
+async def _list(session: AsyncSession, registry: Registry, change_form: ChangeForm | None = None) -> dict[str, Any]:
     """The rows as this transaction sees them, which is sooner than the registry, and how the engines are."""
     rows = await session.scalars(queries.everything())
     found = [status_of(engine, registry.health(engine.id)) for engine in rows]
     names = {deployment.model_name for engine in found for deployment in engine.deployments if deployment.model_name}
     return {
         "engines": [_row(engine, names) for engine in found],
+        "change_form": change_form,
         "looking": any(engine.enabled and engine.health.checked_at is None for engine in found),
     }
 

@@ -1,43 +1,32 @@
 """The chat: pages, sends, streams. What happens in a turn is told in `backend/conversations/turns.py`."""
 
-import asyncio
-import time
-from collections.abc import AsyncGenerator
-from contextlib import suppress
 from functools import partial as bind
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Form, Header, Request
-from markupsafe import Markup
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from backend.conversations import queries, service
-from backend.conversations.live import LiveAnswer, Phase
-from backend.conversations.models import Conversation, Message, Speaker, TitleSource
-from backend.conversations.titles import Titles
+from backend.conversations import service
+from backend.conversations.models import Conversation, Message, Speaker
 from backend.conversations.turns import Question, Turn, Turns
 from backend.core.clock import now
-from backend.core.db import DatabaseGone, Session, Sessions, after_commit
+from backend.core.db import Session, after_commit
 from backend.core.errors import Forbidden, NotFound
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.engines.registry import Registry
-from backend.usage.service import estimate
-from web.chat import pages
+from web.chat import following, pages
 from web.chat.dependencies import OwnConversation, OwnMessage
-from web.chat.view import AnswerView, Cursor
+from web.chat.view import Cursor
 from web.dependencies import AllSessions, CurrentUser, Models, RunningTurns, TitleMaker
 from web.forms import plain_form
-from web.rendering import local, page, partial, render, zone_of
-from web.streaming import Event, EventStream
+from web.rendering import local, page, partial, zone_of
+from web.streaming import EventStream
 
 router = APIRouter(dependencies=[Depends(plain_form)])
 
-_UPDATE_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
-_STATUS_SECONDS = 1.0
-_ELSEWHERE_SECONDS = 1.0  # how often the row of an answer is read that this process does not write
 _TITLE_LOOKS = 8  # how often a page asks for a title that is being made
 
 
@@ -140,15 +129,22 @@ async def retry(
     answer = await turns.retry(session, message, model)
     if not request.headers.get("hx-request"):
         return RedirectResponse(f"/chat/{message.conversation_id}", status_code=303)
-    return partial(request, "chat/_message.html", message=await pages.show(session, turns, answer))
+    return partial(request, "chat/_retried.html", message=await pages.show(session, turns, answer))
 
 
 @router.post("/chat/{conversation_id}/messages/{message_id}/stop")
-async def stop(request: Request, message: OwnMessage, session: Session, turns: RunningTurns) -> Response:
-    await turns.stop(session, message)
+async def stop(
+    request: Request, message: OwnMessage, session: Session, sessions: AllSessions, turns: RunningTurns
+) -> Response:
+    await session.commit()  # the end of the answer needs a connection, and nobody holds one while waiting for it
+    await turns.stop(message)
     if not request.headers.get("hx-request"):
         return RedirectResponse(f"/chat/{message.conversation_id}", status_code=303)
-    return partial(request, "chat/_message.html", message=await pages.show(session, turns, message))
+    async with sessions.as_person(message.owner_id) as fresh:
+        stopped = await fresh.get(Message, message.id)
+        if stopped is None:
+            raise NotFound(_("There is no message here any more."))
+        return partial(request, "chat/_message.html", message=await pages.show(fresh, turns, stopped))
 
 
 @router.post("/chat/{conversation_id}/title")
@@ -194,75 +190,11 @@ async def watch(
     last_event_id: Annotated[str, Header()] = "",
     sec_fetch_site: Annotated[str, Header()] = "",
 ) -> Response:
-    """The answer as it grows. Reading never changes anything, and no database session is held meanwhile."""
+    """The answer as it grows. Reading changes no answer, and no database session is held meanwhile."""
     if sec_fetch_site == "cross-site":
         raise Forbidden(_("This stream can be read from Parley's own pages only."))
-    return EventStream(_events(request, message, sessions, turns, titles, Cursor.parse(last_event_id or since)))
-
-
-async def _events(
-    request: Request, answer: Message, sessions: Sessions, turns: Turns, titles: Titles, cursor: Cursor
-) -> AsyncGenerator[Event]:
-    live = turns.live(answer.id)
-    if live is not None:
-        async for event in _follow(request, answer, live, cursor):
-            yield event
-    yield await _last_event(request, answer, sessions, turns, titles)
-    yield Event("", name="finished")
-
-
-async def _follow(request: Request, answer: Message, live: LiveAnswer, cursor: Cursor) -> AsyncGenerator[Event]:
-    view = AnswerView(str(answer.id), cursor)
-    speed = _Speed(live)
-    seen = -1
-    while True:
-        await live.news(seen)
-        # Look for the end before drawing: a reader held up in the send below must not miss what came meanwhile.
-        seen, finished = live.version, live.finished
-        if finished:
-            return
-        status = Markup(  # noqa: S704 - a template of ours
-            render(request, "chat/_status.html", answer=answer, phase=live.phase, speed=speed.now())
-        )
-        yield Event(view.advance(live, status), id=str(view.cursor))
-        await asyncio.sleep(_UPDATE_SECONDS)
-
-
-async def _last_event(request: Request, answer: Message, sessions: Sessions, turns: Turns, titles: Titles) -> Event:
-    """The finished message. An answer written elsewhere, or by nobody any more, is waited for; so is the database."""
-    while True:
-        with suppress(*DatabaseGone):
-            async with sessions.as_person(answer.owner_id) as session:
-                row = await session.scalar(
-                    queries.message_visible_to(answer.owner_id, answer.conversation_id, answer.id)
-                )
-                if row is None:  # deleted meanwhile, and the page with it
-                    return Event("")
-                if not row.status.running:
-                    shown = await pages.show(session, turns, row)
-                    chat = await session.get_one(Conversation, row.conversation_id)
-                    service.see(chat)
-                    wants_title = chat.title_source is TitleSource.FIRST_WORDS and titles.is_pending(chat.id)
-                    html = render(request, "chat/_finished.html", message=shown, look=0 if wants_title else None)
-                    return Event(html, id=str(Cursor(row.attempt, len(row.reasoning), len(row.text))))
-        await asyncio.sleep(_ELSEWHERE_SECONDS)
-
-
-class _Speed:
-    """Tokens per second, as an estimate from characters, renewed once a second so that it can be read."""
-
-    def __init__(self, live: LiveAnswer) -> None:
-        self._live = live
-        self._shown_at = 0.0
-        self._shown: int | None = None
-
-    def now(self) -> int | None:
-        moment = time.monotonic()
-        began = self._live.first_text_at
-        if self._live.phase is Phase.WRITING and began and moment - self._shown_at >= _STATUS_SECONDS <= moment - began:
-            written = len(self._live.text) + len(self._live.reasoning)
-            self._shown, self._shown_at = round(estimate(written) / (moment - began)), moment
-        return self._shown
+    cursor = Cursor.parse(last_event_id or since)
+    return EventStream(following.events(request, message, sessions, turns, titles, cursor))
 
 
 def _nothing_asked(request: Request, registry: Registry) -> dict[str, Any]:

@@ -178,6 +178,36 @@ async def test_an_engine_is_taken_out_of_service_and_put_back(page: Browser, lab
     assert "It gets no questions until you put it into service." in text_of(off)
 
 
+async def test_an_address_and_a_key_are_changed(page: Browser, lab: FakeEngine, db: Sessions) -> None:
+    await submit(page, "/admin/engines", name="Lab", url="http://127.0.0.1:9", api_key="sk-old")
+    address = f"/admin/engines/{await engine_named(db, 'Lab')}"
+
+    moved = await submit(page, address, url=lab.url)
+    without_key = await until_shown(page, "Lab Key refused")
+    keyed = await submit(page, address, url=lab.url, api_key="sk-lab")
+    shown = await until_shown(page, "Lab Healthy")
+
+    assert moved.status_code == keyed.status_code == 303
+    assert "The API key has to be entered again." in text_of(without_key)
+    assert "sk-lab" not in shown.text
+
+
+async def test_a_wrong_change_is_told_in_its_form_and_changes_nothing(
+    page: Browser, lab: FakeEngine, db: Sessions
+) -> None:
+    await add_lab(page, lab)
+    engine_id = await engine_named(db, "Lab")
+
+    refused = await submit(page, f"/admin/engines/{engine_id}", url="http://169.254.169.254/", api_key="two words")
+    shown = await page.get("/admin/engines")
+
+    assert refused.status_code == 422
+    assert re.search(rf'<dialog[^>]*id="change-{engine_id}"[^>]*data-open', refused.text)
+    assert "This is not an API key" in text_of(refused)
+    assert "two words" not in refused.text
+    assert "169.254" not in shown.text
+
+
 async def test_an_engine_is_removed(page: Browser, lab: FakeEngine, db: Sessions) -> None:
     await add_lab(page, lab)
     await until_shown(page, "Lab Healthy")
@@ -258,6 +288,7 @@ async def test_a_server_found_on_this_machine_is_added_with_one_button(page: Bro
 @pytest.mark.parametrize(
     "path",
     [
+        "/admin/engines/{}",
         "/admin/engines/{}/enable",
         "/admin/engines/{}/disable",
         "/admin/engines/{}/remove",

@@ -10,9 +10,9 @@ from backend.accounts.models import User
 from backend.core.ids import new_id
 from backend.core.settings import Settings
 from tests.conftest import OpenBrowser
-from tests.fakes.engine import RESET, FakeEngine
+from tests.fakes.engine import RESET, FakeEngine, Script, refusal
 from tests.site import Site
-from tests.web.chat.conftest import Chat, visible
+from tests.web.chat.conftest import Chat, stream_of, visible
 
 
 async def test_a_first_question_begins_a_conversation(chat: Chat, engine: FakeEngine) -> None:
@@ -232,3 +232,68 @@ async def test_a_message_is_not_found_under_another_conversation(chat: Chat) -> 
 def _without_id(html: str) -> str:
     """Ids and times differ from page to page."""
     return re.sub(r"[0-9a-f-]{36}|[a-z0-9]{4}-[a-z0-9]{4}|\d", "", html)
+
+
+async def test_the_next_question_follows_the_answer_that_was_tried_again(chat: Chat, engine: FakeEngine) -> None:
+    """The page's composer is told, and a reload shows the same."""
+    engine.plan(refusal(500, "no"), ("Fine.",), ("Good.",))
+    first = await chat.ask("One?")
+    await chat.ended(first)
+    again = await chat.browser.post(f"{first.answer}/retry")
+    await chat.browser.read(stream_of(again.text))
+    after = again.text.partition('id="after" value="')[2].partition('"')[0]
+
+    second = await chat.browser.send("Two?", model=chat.model, to=first.address, after=after)
+    await chat.browser.read(stream_of(second.text))
+    page = visible((await chat.browser.get(first.address)).text)
+
+    assert [said["content"] for said in engine.requests[-1].messages] == ["One?", "Fine.", "Two?"]
+    assert "Fine." in page
+    assert "No answer." not in page
+
+
+async def test_an_answer_in_the_middle_or_a_whole_one_is_not_tried_again(chat: Chat, engine: FakeEngine) -> None:
+    engine.plan(refusal(500, "no"), ("Fine.",))
+    failed = await chat.ask("One?")
+    await chat.ended(failed)
+    whole = await chat.ask("Two?", to=failed.address)
+    await chat.ended(whole)
+
+    middle = await chat.browser.post(f"{failed.answer}/retry")
+    complete = await chat.browser.post(f"{whole.answer}/retry")
+
+    assert middle.status_code == complete.status_code == 409
+    assert "/retry" not in (await chat.browser.get(failed.address)).text
+
+
+async def test_stops_at_the_same_moment_do_not_exhaust_the_connections(
+    chat: Chat, engine: FakeEngine, site: Site
+) -> None:
+    engine.hold()
+    asked = [await chat.ask(f"Question {number}") for number in range(site.settings.database_connections + 2)]
+
+    stopped = await asyncio.gather(*(chat.browser.post(f"{one.answer}/stop") for one in asked))
+
+    assert {response.status_code for response in stopped} == {200}
+    assert all("You stopped this answer." in response.text for response in stopped)
+    engine.release()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [b'data: {"choices":[{"delta":{"content":"the marker word"},]}\n\n'],
+        refusal(400, "cannot read: the marker word"),
+        [b'data: {"error":{"message":"bad input: the marker word","code":400}}\n\n'],
+    ],
+)
+async def test_nothing_that_was_said_reaches_the_log(
+    chat: Chat, engine: FakeEngine, caplog: pytest.LogCaptureFixture, script: Script
+) -> None:
+    caplog.set_level("DEBUG", logger="backend")
+    engine.plan(script)
+
+    await chat.ended(await chat.ask("the marker word"))
+
+    assert "broke off" in caplog.text
+    assert "marker" not in "".join(str(vars(record)) for record in caplog.records if record.name.startswith("backend"))
