@@ -13,6 +13,7 @@ from tomllib import TOMLDecodeError
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
 from backend.core.errors import AppError, BadInput
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Command = chosen.command
     try:
         command(chosen, _settings())
+    except BrokenPipeError:  # whoever read our output had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except BadInput as problem:
         print("\n".join(problem.fields.values()) or problem, file=sys.stderr)
         return 1
@@ -85,7 +89,7 @@ async def _report(settings: Settings) -> bool:
     from backend.ops import doctor
 
     healthy = True
-    async for finding in doctor.examine(settings, _database(settings), list(os.environ)):
+    async for finding in doctor.examine(settings, _database(settings), list(os.environ), origin=_origin(settings)):
         healthy = healthy and finding.good
         print(f"{'ok ' if finding.good else 'BAD'}  {finding.subject:18} {finding.sentence}")
     return healthy
@@ -158,21 +162,39 @@ def _settings() -> Settings:
     try:
         return Settings()
     except ValidationError as wrong:
-        raise BadSettings("\n".join(_sentence(error["loc"], error["msg"]) for error in wrong.errors())) from None
+        raise BadSettings("\n".join(map(_sentence, wrong.errors()))) from None
     except SettingsError as wrong:
         name = re.search(r'field "(\w+)"', str(wrong))
-        raise BadSettings(f"PARLEY_{name[1].upper() if name else '*'}: is not written as JSON.") from None
+        variable = f"PARLEY_{name[1].upper()}" if name else "A setting"
+        raise BadSettings(f"{variable} must be written as JSON; docs/settings.md shows how.") from None
     except TOMLDecodeError as wrong:
         raise BadSettings(f"parley.toml cannot be read: {wrong}.") from None
 
 
-def _sentence(place: tuple[int | str, ...], message: str) -> str:
+# Pydantic's own words are for programmers.
+_PLAIN = {
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "float_parsing": "must be a number",
+    "bool_parsing": "must be 1 or 0",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "tuple_type": "must be a list, written as [...]",
+    "missing": "is missing",
+    "extra_forbidden": "is not known here; check the spelling",
+    "json_invalid": "must be written as JSON",
+}
+
+
+def _sentence(error: ErrorDetails) -> str:
+    message = _PLAIN.get(error["type"], error["msg"]).format_map(error.get("ctx", {}))
     message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    if not place:
+    if not error["loc"]:
         return f"{message}."
-    field, *rest = place
-    within = "".join(f", entry {step + 1}" if isinstance(step, int) else f", {step}" for step in rest)
-    return f"PARLEY_{str(field).upper()}{within}: {message}."
+    field, *rest = error["loc"]
+    within = "".join(f", entry {step + 1}," if isinstance(step, int) else f" {step}" for step in rest)
+    return f"PARLEY_{str(field).upper()}{within} {message}."
 
 
 def _parser() -> argparse.ArgumentParser:

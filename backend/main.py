@@ -32,6 +32,7 @@ from web.company import Company
 from web.gate import Gate
 from web.rendering import STATIC
 from web.reports import router as reports
+from web.streaming import OpenStreams
 
 log = logging.getLogger(__name__)
 
@@ -94,11 +95,13 @@ def create_app(
                 "registry": registry,
                 "titles": titles,
                 "turns": turns,
+                "streams": OpenStreams(),
             }
 
     app = FastAPI(
         lifespan=lifespan,
         dependencies=[Depends(policy.authorize)],
+        redirect_slashes=False,  # it would build an address from the Host header
         openapi_url=None,
         docs_url=None,
         redoc_url=None,

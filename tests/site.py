@@ -157,7 +157,9 @@ class Browser:
         return await self.http.get(path, headers=_headers(hx, options), **options)
 
     async def post(self, path: str, data: Any = None, *, hx: bool = True, **options: Any) -> httpx.Response:
-        headers = {"content-type": "application/x-www-form-urlencoded"} | _headers(hx, options)
+        # A browser sends an empty form with its type, too; `content` is for what is no form.
+        form = {} if "content" in options else {"content-type": "application/x-www-form-urlencoded"}
+        headers = form | _headers(hx, options)
         return await self.http.post(path, data=data, headers=headers, **options)
 
     async def send(

@@ -11,6 +11,7 @@ from backend.conversations.turns import Turns
 from backend.core.db import Sessions
 from backend.core.settings import Settings
 from backend.engines.registry import Registry
+from web.streaming import OpenStreams
 
 
 def current_user(request: Request) -> User:
@@ -37,3 +38,4 @@ Hasher = Annotated[Passwords, _from_state("passwords")]
 RunningTurns = Annotated[Turns, _from_state("turns")]
 TitleMaker = Annotated[Titles, _from_state("titles")]
 Models = Annotated[Registry, _from_state("registry")]
+Streams = Annotated[OpenStreams, _from_state("streams")]

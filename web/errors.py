@@ -5,7 +5,9 @@ from urllib.parse import quote, urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
+from psycopg.errors import ForeignKeyViolation
+from sqlalchemy.exc import DBAPIError, NoResultFound, TimeoutError as PoolTimeout
+from sqlalchemy.orm.exc import StaleDataError
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Scope
@@ -37,6 +39,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _explain_invalid)
     app.add_exception_handler(DBAPIError, _explain_database)
     app.add_exception_handler(PoolTimeout, _explain_database)
+    app.add_exception_handler(StaleDataError, _explain_gone)
+    app.add_exception_handler(NoResultFound, _explain_gone)
 
 
 def error_page(scope: Scope, error: AppError | None) -> ASGIApp:
@@ -74,7 +78,9 @@ class _Fault(AppError):
 def _ask_to_sign_in(request: Request) -> Response:
     """A page goes to sign-in and back; a stream or a send keeps the page and shows the way in beside it."""
     reads = request.method in ("GET", "HEAD")
-    streams = request.url.path.endswith("/events")  # no redirect may be sent there: it would be followed
+    # To a stream no redirect may be sent. htmx says of every request that it takes one, so there the path tells.
+    asks_for_stream = "text/event-stream" in request.headers.get("accept", "")
+    streams = request.url.path.endswith("/events") or (asks_for_stream and not request.headers.get("hx-request"))
     if not request.headers.get("hx-request") and not streams:
         if reads:
             return RedirectResponse(f"/login?next={quote(_here(request))}", status_code=303)
@@ -144,6 +150,8 @@ async def _explain_invalid(request: Request, error: Exception) -> Response:
 
 
 async def _explain_database(request: Request, error: Exception) -> Response:
+    if isinstance(error, DBAPIError) and isinstance(error.orig, ForeignKeyViolation):
+        return await _explain_gone(request, error)
     if isinstance(error, DBAPIError) and not is_gone(error):
         raise error
     log.warning("the database is away: %s", type(error).__name__)
@@ -153,6 +161,11 @@ async def _explain_database(request: Request, error: Exception) -> Response:
             _("The database does not answer right now. Nothing was lost; try again in a moment."), retry_after=5
         ),
     )
+
+
+async def _explain_gone(request: Request, _error: Exception) -> Response:
+    """A row that was there when it was loaded, and not any more when it was written."""
+    return respond(request, NotFound(_("It was deleted in the meantime, so nothing was done.")))
 
 
 class _WrongMethod(AppError):

@@ -18,6 +18,7 @@ from backend.core.db import Session, act_for
 from backend.core.errors import NotFound, NotSignedIn
 from backend.core.i18n import _
 from web.cookies import SESSION
+from web.viewer import Viewer
 
 
 class Access(Enum):
@@ -97,13 +98,14 @@ async def authorize(request: Request, session: Session) -> None:
     access = POLICY.get((_method(request.method), request.scope["route"].path))
     if access is None:
         raise NotFound(_("There is no page here."))
-    request.state.login = None
+    request.state.login = request.state.viewer = None
     if access is Access.PUBLIC:
         return
     login = await find_login(request, session)
     if login is None:
         raise NotSignedIn(_("Please sign in."))
     request.state.login = login
+    request.state.viewer = Viewer.of(login)
     await act_for(session, login.user_id)
     if access is Access.ADMIN and not login.user.is_admin:
         raise NotFound(_("There is no page here."))

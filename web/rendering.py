@@ -51,12 +51,11 @@ partial = page  # the other name tells a reader that the template is a fragment
 
 def render(request: Request, template: str, **context: Any) -> Markup:
     """The HTML of one of our own templates, in which everything from outside is escaped."""
-    login = getattr(request.state, "login", None)
     return Markup(  # noqa: S704 - see above
         templates()
         .get_template(template)
         .render(
-            viewer=login.user if login else None,
+            viewer=getattr(request.state, "viewer", None),  # none yet when the gate refuses
             company=request.state.company.name,
             support_id=request.state.support_id,
             path=request.url.path,
@@ -68,8 +67,8 @@ def render(request: Request, template: str, **context: Any) -> Markup:
 
 def zone_of(request: Request) -> ZoneInfo:
     """The viewer's time zone: as chosen in the settings, else as the browser said at sign-in, else UTC."""
-    login = getattr(request.state, "login", None)
-    for name in (login.user.time_zone, login.time_zone) if login else ():
+    viewer = getattr(request.state, "viewer", None)
+    for name in viewer.zones if viewer else ():
         if name and (zone := find_zone(name)):
             return zone
     return ZoneInfo("UTC")

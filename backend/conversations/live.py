@@ -9,7 +9,10 @@ import time
 from collections.abc import Iterable
 from enum import StrEnum
 
+from backend.core.text import one_line
 from backend.engines.events import Delta, Event, Finish, Reasoning, Usage
+
+_LONGEST_REASON = 40  # the width of the column
 
 
 class Phase(StrEnum):
@@ -67,7 +70,7 @@ class LiveAnswer:
                 case Usage():
                     self.usage = event
                 case Finish(reason):
-                    self.ended_by = reason
+                    self.ended_by = one_line(reason, _LONGEST_REASON)
         if self.first_text_at is None and (self._text or self._reasoning):
             self.first_text_at = time.monotonic()
         self._changed()

@@ -128,4 +128,6 @@ async def close(session: AsyncSession, answer: Message, status: Status) -> None:
 
 def reason_of(status: Status) -> str:
     """Why an answer ended when it was not the engine that ended it."""
-    return _("The server restarted here. Nothing above is lost.") if status is Status.INTERRUPTED else ""
+    if status is not Status.INTERRUPTED:
+        return ""
+    return _("The server restarted here. The last words before it may be missing.")

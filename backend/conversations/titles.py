@@ -18,6 +18,7 @@ from backend.conversations import prompt, queries
 from backend.conversations.models import Conversation, TitleSource
 from backend.core.db import DatabaseGone, Sessions
 from backend.core.errors import AppError
+from backend.core.i18n import _
 from backend.core.text import clean, one_line
 from backend.engines.client import JSON, ChatMessage, ChatRequest
 from backend.engines.events import Delta, EngineFailed, Usage
@@ -156,13 +157,13 @@ class Titles:
 
 
 def first_words(text: str) -> str:
-    return one_line(text, MAX_LENGTH)
+    return one_line(text[:_EXCERPT], MAX_LENGTH) or _("New conversation")
 
 
 def tidy(text: str) -> str:
     """The one plain line that a model wrote; '' when it wrote something else, such as whole sentences."""
     lines = [line for line in clean(text).splitlines() if line.strip()]
-    line = " ".join(lines[0].split()) if lines else ""
+    line = one_line(lines[0], 10 * MAX_LENGTH) if lines else ""
     line = line.removeprefix("Title:").lstrip(_BEFORE).rstrip(_AFTER)
     return line if len(line) <= MAX_LENGTH else ""
 

@@ -27,20 +27,21 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.accounts.models import User
 from backend.conversations import prompt, queries, storage
 from backend.conversations.live import LiveAnswer, Phase
 from backend.conversations.models import Conversation, Message, Speaker, Status, TitleSource
 from backend.conversations.titles import Titles, first_words
 from backend.core.clock import now
 from backend.core.db import DatabaseGone, Sessions, after_commit, broken
-from backend.core.errors import AppError, BadInput, Conflict, NotFound, TooLarge, Unavailable
+from backend.core.errors import AppError, BadInput, Conflict, Forbidden, NotFound, TooLarge, Unavailable
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.core.telemetry import new_support_id, support_id
 from backend.core.text import clean
 from backend.engines.client import JSON, ChatMessage, ChatRequest
 from backend.engines.events import EngineFailed, Failure
-from backend.engines.registry import Endpoint, Offer, Registry
+from backend.engines.registry import Endpoint, NoEngineAvailable, Offer, Registry
 from backend.usage import service as usage
 from backend.usage.models import Cause
 
@@ -51,6 +52,9 @@ _CUT_OFF = frozenset({Failure.CUT, Failure.TIMEOUT, Failure.UNREACHABLE})
 
 #: Failures after which the engine is looked at without waiting for its turn.
 _SUSPICIOUS = _CUT_OFF | {Failure.DEAD, Failure.AUTH, Failure.LOADING}
+
+#: Failures that will not be over in a moment.
+_LASTING = frozenset({Failure.UNREACHABLE, Failure.AUTH, Failure.UNKNOWN_MODEL})
 
 
 class AnswerInProgress(Conflict):
@@ -321,7 +325,9 @@ class Turns:
             if running.endpoint and failure.kind in _SUSPICIOUS:
                 self._registry.look_now(running.endpoint.engine_id)
             cut_off = failure.kind in _CUT_OFF and bool(running.live.text or running.live.reasoning)
-            return (Status.INTERRUPTED if cut_off else Status.FAILED), str(failure)
+            return (Status.INTERRUPTED if cut_off else Status.FAILED), _with_way_on(failure)
+        except NoEngineAvailable as error:
+            return Status.FAILED, f"{error} {_elsewhere()}"
         except AppError as error:
             return Status.FAILED, str(error)
         except DatabaseGone:
@@ -335,8 +341,11 @@ class Turns:
     async def _prompt(self, running: _Running) -> list[ChatMessage]:
         async with self._sessions.as_worker() as session:
             path = (await session.scalars(queries.path_to(running.answer_id))).all()
-        if not path:
+            owner = await session.get(User, running.owner_id)
+        if not path or owner is None:
             raise NotFound(_("This conversation is not here any more."))
+        if owner.disabled_at is not None:  # deactivated while the question was on its way
+            raise Forbidden(_("This account is deactivated."))
         return prompt.build(path, running.offer.system_prompt, system_role=running.offer.system_role)
 
     def _request(self, running: _Running, endpoint: Endpoint) -> ChatRequest:
@@ -476,6 +485,15 @@ def _empty_answer(conversation: Conversation, question_id: UUID, offer: Offer) -
         provenance={},
         created_at=now(),
     )
+
+
+def _with_way_on(failure: EngineFailed) -> str:
+    """What happened, and what a person can do who has never heard of engines."""
+    return f"{failure} {_elsewhere()}" if failure.kind in _LASTING else str(failure)
+
+
+def _elsewhere() -> str:
+    return _("Choose another model, or tell your administrator.")
 
 
 def _restarting() -> Unavailable:

@@ -103,12 +103,7 @@ class Sessions:
     async def begin(self) -> AsyncIterator[AsyncSession]:
         """A transaction that has not said for whom it runs: it sees accounts and engines, but no conversation."""
         async with self._make.begin() as session:
-            try:
-                yield session
-            except BaseException:
-                # A rollback empties what was loaded; the page that explains the failure still names the person.
-                session.expunge_all()
-                raise
+            yield session
         _run_after_commit(session)
 
     @asynccontextmanager

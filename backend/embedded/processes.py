@@ -103,8 +103,12 @@ def last_words(log: Path) -> str:
     except FileNotFoundError:
         return ""
     said = [words for words in map(_words, lines[-20:]) if words and not words.startswith("Application startup failed")]
-    return said[-1] if said else ""
+    # llama.cpp writes from a thread of its own, and may have the last word after ours.
+    ours = [words for words in said if not _LLAMA.match(words)]
+    return (ours or said or [""])[-1]
 
+
+_LLAMA = re.compile(r"\d+\.\d+\.\d+\.\d+ [A-Z] ")
 
 _EXCEPTION = re.compile(r"^(\w+\.)+\w+: ")
 

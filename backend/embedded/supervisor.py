@@ -35,6 +35,7 @@ _WEB_PATIENCE = 60.0
 # A part that breaks again and again is started less and less often; one that ran this long is well again.
 _LONGEST_PAUSE = 30.0
 _WELL_AFTER = 60.0
+_SEEMS_WELL_AFTER = 5.0
 
 
 def run(settings: Settings) -> None:
@@ -148,13 +149,17 @@ class _Keeper:
         self._since = time.monotonic()
         self._pause = 0.0
         self._due: float | None = None
+        self._again = False  # it was started again, and nobody has been told that it runs
 
     def look(self) -> None:
         moment = time.monotonic()
         if self._due is not None:
             if moment >= self._due:
-                self._due, self._since = None, moment
+                self._due, self._since, self._again = None, moment, True
                 self._begin()
+        elif self._again and self._part.running and moment - self._since > _SEEMS_WELL_AFTER:
+            self._again = False
+            print(f"{self._part.title} runs again.", flush=True)
         elif not self._part.running:
             well = moment - self._since > _WELL_AFTER
             self._pause = 1.0 if well or not self._pause else min(self._pause * 2, _LONGEST_PAUSE)

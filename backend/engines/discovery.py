@@ -142,7 +142,9 @@ async def _version(fetch: Fetch, root: URL, kind: Kind) -> str | None:
     path, key = _VERSIONS[kind]
     payload = _json(await _try(fetch, root.joinpath(*path.split("/"))))
     version = payload.get(key) if isinstance(payload, dict) else None
-    return clean(version)[:_MAX_VERSION] if isinstance(version, str) and version else None
+    if not isinstance(version, str) or "unknown" in version:  # "b0-unknown": built from no tag
+        return None
+    return clean(version)[:_MAX_VERSION] or None
 
 
 async def _try(fetch: Fetch, url: URL) -> Page:

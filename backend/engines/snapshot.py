@@ -116,7 +116,8 @@ def build(
             endpoint = _endpoint(engine, deployment, client_of(engine.id), health_of(engine.id))
             endpoints.setdefault(model.id, []).append(endpoint)
     offers = [_offer(model, endpoints[model.id]) for model in models.values()]
-    offers.sort(key=lambda offer: (models[offer.id].position, offer.name.lower()))
+    # Ids grow with time, so the models of one engine stand together, in the order they were found.
+    offers.sort(key=lambda offer: (models[offer.id].position, offer.id))
     return Snapshot(
         tuple(offers),
         tuple(status_of(engine, health_of(engine.id)) for engine in engines),

@@ -23,10 +23,13 @@ class Finding:
     sentence: str
 
 
-async def examine(settings: Settings, database_url: str, environment: list[str]) -> AsyncIterator[Finding]:
+async def examine(
+    settings: Settings, database_url: str, environment: list[str], *, origin: str = ""
+) -> AsyncIterator[Finding]:
+    """What a person would look at first; `origin` is where the running site is, if it is known to be elsewhere."""
     for name in unknown_names(environment):
         yield Finding(False, "settings", f"{name} is not a setting of Parley and changes nothing.")
-    yield Finding(True, "settings", f"People reach Parley at {settings.origin}/.")
+    yield Finding(True, "settings", f"People reach Parley at {origin or settings.origin}/.")
     sealer = None
     try:
         sealer = Sealer(_secrets(settings), "engine keys")

@@ -382,3 +382,15 @@ async def test_a_database_that_goes_away_for_a_moment_loses_no_answer(
     answer = await desk.ended(await desk.ask("Hello"))
 
     assert (answer.status, answer.text, len(tries)) == (Status.DONE, "Here.", 3)
+
+
+async def test_an_answer_stopped_before_its_first_step_blocks_nothing(desk: Desk) -> None:
+    """A task that is cancelled before it ran never comes to its own clean-up."""
+    turn = await desk.ask("Hello")
+    desk.turns.stop_all(owner_id=desk.owner.id)
+
+    answer = await desk.stop(turn.answer.id)
+
+    assert answer.status is Status.STOPPED
+    assert desk.turns.live(turn.answer.id) is None
+    assert (await desk.ended(await desk.ask("Again", turn.conversation))).status is Status.DONE

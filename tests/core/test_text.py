@@ -1,5 +1,7 @@
 """Text from outside, made storable."""
 
+import unicodedata
+
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -77,7 +79,8 @@ def test_a_line_is_one_and_within_its_limit(text: str, limit: int) -> None:
 @settings(deadline=None)
 @given(awkward, st.integers(1, 80))
 def test_what_fits_is_kept_whole(text: str, limit: int) -> None:
-    words = " ".join(clean(text).split())
+    visible = "".join(c for c in clean(text) if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf"))
+    words = " ".join(visible.split())
 
     line = one_line(text, limit)
 

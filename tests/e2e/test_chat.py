@@ -99,7 +99,7 @@ async def test_a_lost_session_asks_to_sign_in_and_keeps_the_text(desk: Desk, wat
     await expect(dialog).to_be_visible()
     await dialog.get_by_label("Email").fill(alice.email)
     await dialog.get_by_label("Password").fill("correct horse battery")
-    await dialog.get_by_role("button", name="Sign in").click()
+    await dialog.get_by_label("Password").press("Enter")
     await expect(desk.box).to_have_value("Something I would hate to lose")
     await expect(desk.page).to_have_url(re.compile("/chat/"))
     watch.expect("401")
@@ -130,11 +130,13 @@ async def test_renaming_and_deleting(desk: Desk) -> None:
     await desk.page.get_by_role("textbox", name="Title").press("Enter")
     await expect(sidebar).to_contain_text("Greetings")
     await expect(desk.page.get_by_role("heading", name="Greetings")).to_be_visible()
+    await expect(desk.page).to_have_title("Greetings · Parley")
 
     await desk.page.get_by_role("button", name="More", exact=True).click()
     await desk.page.get_by_role("button", name="Delete", exact=True).click()
     dialog = desk.page.get_by_role("dialog", name="Delete this conversation?")
     await expect(dialog.get_by_role("button", name="Keep it")).to_be_focused()
+    await expect(dialog).to_contain_text("Greetings")
     await dialog.get_by_role("button", name="Delete conversation").click()
     await expect(desk.page).to_have_url(re.compile("/$"))
     await expect(sidebar).not_to_contain_text("Greetings")
@@ -193,3 +195,15 @@ async def test_it_works_on_a_phone(open_page: OpenPage, alice: User, engine: Fak
     await expect(page.get_by_role("navigation", name="Conversations")).to_be_visible()
     wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
     assert not wide
+
+
+async def test_enter_in_a_dialog_does_what_the_dialog_is_for(open_page: OpenPage, carol: User) -> None:
+    page = await open_page(carol, "/admin/people")
+    await page.get_by_role("button", name="Add person").first.click()
+    dialog = page.get_by_role("dialog", name="Add a person")
+    await dialog.get_by_label("Name").fill("Dora New")
+    await dialog.get_by_label("Email").fill("dora@corp.example")
+
+    await dialog.get_by_label("Email").press("Enter")
+
+    await expect(page.get_by_text("A link for Dora New.")).to_be_visible()

@@ -131,12 +131,12 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"port": "eighty"}, "PARLEY_PORT: Input should be a valid integer"),
-        ({"port": "70000", "idle_seconds": "-1"}, "PARLEY_IDLE_SECONDS: Input should be greater than 0"),
-        ({"engines": "[{"}, "PARLEY_ENGINES: is not written as JSON."),
+        ({"port": "eighty"}, "PARLEY_PORT must be a whole number."),
+        ({"port": "70000", "idle_seconds": "-1"}, "PARLEY_IDLE_SECONDS must be greater than 0"),
+        ({"engines": "[{"}, "PARLEY_ENGINES must be written as JSON"),
         (
             {"engines": json.dumps([{"name": "a", "url": "ftp://a"}])},
-            "PARLEY_ENGINES, entry 1, url: must be an address",
+            "PARLEY_ENGINES, entry 1, url must be an address",
         ),
         ({"host": "0.0.0.0"}, "PARLEY_PUBLIC_URL must begin with https://"),
         ({"database_url": "postgresql://x/y"}, "PARLEY_DATABASE_URL is set, but `parley run` brings a database"),

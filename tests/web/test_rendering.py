@@ -1,7 +1,6 @@
 """Templates to replies, and moments to the viewer's own clock."""
 
 from datetime import UTC, datetime, timedelta, timezone
-from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -9,17 +8,19 @@ import pytest
 from jinja2 import UndefinedError
 from starlette.requests import Request
 
+from backend.accounts.models import Theme
+from backend.core.ids import new_id
 from web import rendering
 from web.company import Company
 from web.rendering import STATIC, clock_time, date_and_time, find_zone, iso, page, partial, static, templates, zone_of
+from web.viewer import Viewer
 
 
 def request_of(chosen: str | None = None, browser: str | None = None, *, signed_in: bool = True) -> Request:
     """From somebody with these time zones in their settings and in their session."""
-    user = SimpleNamespace(name="Alice", time_zone=chosen, theme="system", is_admin=False)
     state: dict[str, Any] = {"support_id": "k3f9-x2mq", "company": Company("Acme")}
     if signed_in:
-        state["login"] = SimpleNamespace(user=user, time_zone=browser)
+        state["viewer"] = Viewer(new_id(), "Alice", "a@corp.example", False, "A", Theme.SYSTEM, (chosen, browser))
     return Request({"type": "http", "method": "GET", "path": "/x", "headers": [], "query_string": b"", "state": state})
 
 

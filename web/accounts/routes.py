@@ -1,6 +1,6 @@
 """The ways in and out, and one's own settings. What happens on a way in is told in `backend/accounts/entrance.py`."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
@@ -13,7 +13,7 @@ from backend.accounts.entrance import JOINING
 from backend.accounts.models import OneTimeLink, Purpose, Theme, User
 from backend.accounts.service import EmailTaken, LinkEnded
 from backend.core.clock import now
-from backend.core.db import Session
+from backend.core.db import Session, after_commit
 from backend.core.i18n import _, ngettext
 from backend.core.text import clean, one_line
 from backend.engines.registry import Registry
@@ -21,7 +21,7 @@ from web import policy
 from web.accounts.arriving import Arriving, kept_secret, let_in, take_secret
 from web.chat.pages import load_sidebar
 from web.cookies import SESSION
-from web.dependencies import CurrentUser, DeploymentSettings, Models
+from web.dependencies import CurrentUser, DeploymentSettings, Models, Streams
 from web.errors import safe_next
 from web.forms import plain_form
 from web.rendering import find_zone, page
@@ -57,7 +57,7 @@ async def sign_in(
     token = await entrance.sign_in(arrival, email, password)
     if token:
         return let_in(request, token, safe_next(target))
-    error = _("Email or password is wrong, or there were too many tries. Wait a minute before you try again.")
+    error = _("Email or password is wrong. After several tries, wait a minute before the next one.")
     return page(
         request,
         "accounts/sign_in.html",
@@ -70,11 +70,12 @@ async def sign_in(
 
 
 @router.post("/logout")
-async def sign_out(request: Request, session: Session, settings: DeploymentSettings) -> Response:
+async def sign_out(request: Request, session: Session, settings: DeploymentSettings, streams: Streams) -> Response:
     """Drafts and whatever a browser kept go, too, where browsers listen to that: over https, and on this machine."""
     token = request.cookies.get(SESSION.name(request))
-    if token:
+    if token and (login := await policy.find_login(request, session)):
         await sessions.close(session, token)
+        after_commit(session, partial(streams.end_all_of, login.user_id))
     response = RedirectResponse("/login", status_code=303)
     SESSION.clear(request, response)
     if settings.is_https or settings.is_loopback:
@@ -161,7 +162,7 @@ def _engine_step(registry: Registry) -> tuple[str, str, str]:
     models = len([offer for offer in registry.offers if offer.available])
     if not models:
         return "later", "engine", _("No engine with a model has answered yet")
-    found = ngettext("Engine found, with {count} model", "Engine found, with {count} models", models)
+    found = ngettext("{count} model is ready", "{count} models are ready", models)
     return "good", "check", found.format(count=models)
 
 
@@ -180,7 +181,9 @@ async def show_join(request: Request, session: Session, secret: str | None = Non
 
 
 @router.post("/join")
-async def join(request: Request, arrival: Arriving, password: Annotated[str, Form()] = "") -> Response:
+async def join(
+    request: Request, arrival: Arriving, streams: Streams, password: Annotated[str, Form()] = ""
+) -> Response:
     secret = kept_secret(request)
     try:
         async with arrival.db.begin() as session:
@@ -188,6 +191,8 @@ async def join(request: Request, arrival: Arriving, password: Annotated[str, For
         if errors := _weakness("password", password):
             return _join_page(request, link, errors)
         token = await entrance.join(arrival, secret, password)
+        if link.user_id:
+            streams.end_all_of(link.user_id)
     except LinkEnded:
         return _ended(request, "join")
     return let_in(request, token, "/")
@@ -262,6 +267,7 @@ async def change_password(
     user: CurrentUser,
     session: Session,
     arrival: Arriving,
+    streams: Streams,
     current_password: Annotated[str, Form()] = "",
     new_password: Annotated[str, Form()] = "",
 ) -> Response:
@@ -271,9 +277,10 @@ async def change_password(
     if not errors:
         token = await entrance.change_password(arrival, user, current_password, new_password)
         if token:
+            streams.end_all_of(user.id)
             return let_in(request, token, "/settings?saved=password")
         errors["current_password"] = _(
-            "This is not your password, or there were too many tries. Wait a minute before you try again."
+            "This is not your password. After several tries, wait a minute before the next one."
         )
     async with arrival.db.as_person(user.id) as again:
         return await _settings_page(request, again, user, errors=errors)

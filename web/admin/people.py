@@ -17,7 +17,7 @@ from backend.core.clock import now
 from backend.core.db import Session, after_commit
 from backend.core.errors import AppError, BadInput, Conflict
 from backend.core.text import clean
-from web.dependencies import CurrentUser, DeploymentSettings, RunningTurns
+from web.dependencies import CurrentUser, DeploymentSettings, RunningTurns, Streams
 from web.forms import plain_form
 from web.rendering import page
 
@@ -107,12 +107,18 @@ async def new_link(
 
 @router.post("/admin/people/{person_id}/role")
 async def change_role(
-    request: Request, person: Person, user: CurrentUser, session: Session, role: Annotated[Role, Form()]
+    request: Request,
+    person: Person,
+    user: CurrentUser,
+    session: Session,
+    streams: Streams,
+    role: Annotated[Role, Form()],
 ) -> Response:
     try:
         await service.change_role(session, person, role)
     except Conflict as conflict:
         return await _refused(request, session, user, conflict)
+    after_commit(session, partial(streams.end_all_of, person.id))
     return _done(person, user)
 
 

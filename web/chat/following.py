@@ -23,6 +23,7 @@ from web.rendering import render
 from web.streaming import Event
 
 _UPDATE_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
+_SHARE = 20  # a reader may take one twentieth of the process
 _STATUS_SECONDS = 1.0
 _ELSEWHERE_SECONDS = 1.0  # how often the row of an answer is read that this process does not write
 
@@ -50,8 +51,12 @@ async def _follow(request: Request, answer: Message, live: LiveAnswer, cursor: C
         if finished:
             return
         status = render(request, "chat/_status.html", answer=answer, phase=live.phase, speed=speed.now())
-        yield Event(view.advance(live, status), id=str(view.cursor))
-        await asyncio.sleep(_UPDATE_SECONDS)
+        began = time.perf_counter()
+        html = view.advance(live, status)
+        # What takes long to draw is drawn less often: a huge table slows itself down, and nobody else.
+        pause = max(_UPDATE_SECONDS, _SHARE * (time.perf_counter() - began))
+        yield Event(html, id=str(view.cursor))
+        await asyncio.sleep(pause)
 
 
 async def _last_event(request: Request, answer: Message, sessions: Sessions, turns: Turns, titles: Titles) -> Event:

@@ -168,7 +168,8 @@ def _read_place(value: str) -> tuple[datetime, UUID] | None:
     """Garbage is the first page."""
     try:
         raw = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
-        return _EPOCH + timedelta(microseconds=int.from_bytes(raw[:8], "big")), UUID(bytes=raw[8:])
+        moment = _EPOCH + timedelta(microseconds=int.from_bytes(raw[:8], "big"))
+        return (moment, UUID(bytes=raw[8:])) if moment <= now() + timedelta(days=1) else None
     except (binascii.Error, ValueError, OverflowError):
         return None
 

@@ -20,7 +20,7 @@ from backend.engines.registry import Registry
 from web.chat import following, pages
 from web.chat.dependencies import OwnConversation, OwnMessage
 from web.chat.view import Cursor
-from web.dependencies import AllSessions, CurrentUser, Models, RunningTurns, TitleMaker
+from web.dependencies import AllSessions, CurrentUser, Models, RunningTurns, Streams, TitleMaker
 from web.forms import plain_form
 from web.rendering import local, page, partial, zone_of
 from web.streaming import EventStream
@@ -186,6 +186,7 @@ async def watch(
     sessions: AllSessions,
     turns: RunningTurns,
     titles: TitleMaker,
+    streams: Streams,
     since: str = "",
     last_event_id: Annotated[str, Header()] = "",
     sec_fetch_site: Annotated[str, Header()] = "",
@@ -194,7 +195,8 @@ async def watch(
     if sec_fetch_site == "cross-site":
         raise Forbidden(_("This stream can be read from Parley's own pages only."))
     cursor = Cursor.parse(last_event_id or since)
-    return EventStream(following.events(request, message, sessions, turns, titles, cursor))
+    events = following.events(request, message, sessions, turns, titles, cursor)
+    return EventStream(events, until=streams.joined(message.owner_id))
 
 
 def _nothing_asked(request: Request, registry: Registry) -> dict[str, Any]:

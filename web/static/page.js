@@ -165,6 +165,8 @@
     if (ctx.response?.status < 400) ctx.sourceElement?.closest("[data-closes-dialog]")?.closest("dialog")?.close();
   });
 
+  on("click", ({target}) => target.closest("[data-close-dialog]")?.closest("dialog").close());
+
   // The session ended: sign in here, and find everything as it was.
   on("parley:signed-out", askToSignIn);
   function askToSignIn() {

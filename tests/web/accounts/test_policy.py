@@ -203,7 +203,7 @@ async def _call(
 def _kind(reply: httpx.Response) -> str:
     if reply.headers.get("location", "").startswith("/login"):
         return "sign in"
-    if reply.status_code == 401 and 'href="/login"' in reply.text:
+    if reply.status_code == 401 and ('href="/login"' in reply.text or "signed-out" in reply.headers["hx-trigger"]):
         return "sign in"
     return "elsewhere" if reply.status_code == 303 else "page" if reply.status_code == 200 else str(reply.status_code)
 

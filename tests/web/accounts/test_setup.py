@@ -87,7 +87,7 @@ async def test_the_engine_that_was_found_is_shown(site: Site, browser: OpenBrows
 
     form = await open_link(page, "/setup", await link_for(db, Purpose.SETUP))
 
-    assert "Engine found, with 2 models" in form.text
+    assert "2 models are ready" in form.text
 
 
 async def test_without_an_engine_the_page_says_so(settings: Settings, db: Sessions) -> None:

@@ -1,6 +1,11 @@
 """The list of conversations, and what can be done with one."""
 
+import asyncio
+
+import psycopg
+
 from backend.accounts.models import User
+from backend.core.ids import new_id
 from tests.conftest import OpenBrowser
 from tests.fakes.engine import FakeEngine
 from tests.web.chat.conftest import Chat, visible
@@ -142,3 +147,36 @@ async def test_pages_are_never_kept_by_the_browser(chat: Chat, alice: User) -> N
 
     assert response.headers["cache-control"] == "no-store"
     assert "HX-Request" in response.headers["vary"]
+
+
+async def test_what_is_deleted_meanwhile_is_not_found(chat: Chat, owner_url: str) -> None:
+    """Another tab deletes between loading and writing: a sentence, never a fault of ours."""
+    for path, data in [
+        ("/title", {"title": "New"}),
+        ("/messages", {"text": "Hi", "model": str(chat.model)}),
+        ("", None),
+    ]:
+        asked = await chat.ask("Hello")
+        await chat.ended(asked)
+        data = data | {"key": str(new_id())} if data else None
+
+        async with await psycopg.AsyncConnection.connect(owner_url) as other:
+            # The row is locked until the deletion is committed, so the request waits in the middle of its work.
+            await other.execute("DELETE FROM conversations WHERE id = %s", [asked.address.rpartition("/")[2]])
+            request = asyncio.create_task(
+                chat.browser.post(asked.address + path, data) if data else chat.browser.get(asked.address)
+            )
+            await asyncio.sleep(0.3)
+        response = await request
+
+        assert response.status_code == 404, (path, response.text)
+
+
+async def test_a_title_is_never_invisible(chat: Chat) -> None:
+    asked = await chat.ask("\u200b\u202e\u2066")
+    await chat.ended(asked)
+
+    refused = await chat.browser.post(f"{asked.address}/title", {"title": "\u202e\u200b"})
+
+    assert "New conversation" in (await chat.browser.get("/")).text
+    assert refused.status_code == 422

@@ -161,3 +161,46 @@ async def test_streams_hold_no_database_connection(
     assert time.perf_counter() - began < 1
     engine.release()
     await asyncio.gather(*streams)
+
+
+async def test_a_stream_ends_with_the_session(
+    chat: Chat, engine: FakeEngine, browser: OpenBrowser, alice: User
+) -> None:
+    """The other browser of the same person comes back by itself; the one that signed out is refused."""
+    go_on = asyncio.Event()
+    engine.script = ("Half of ", go_on, "it.")
+    asked = await chat.ask("Hello")
+    other = await browser(alice)
+    events = asyncio.create_task(chat.browser.read(asked.stream))
+    await asyncio.sleep(0.2)
+
+    await chat.browser.post("/logout", hx=False)
+    seen = await asyncio.wait_for(events, 2)
+
+    assert seen[-1].name != "finished"
+    assert (await chat.browser.get(asked.stream, hx=True)).status_code == 401
+    go_on.set()
+    assert "Half of it." in (await other.read(asked.stream))[-2].data
+
+
+async def test_a_huge_answer_holds_nobody_up(chat: Chat, engine: FakeEngine) -> None:
+    engine.script = ["word " * 200_000]
+    asked = await chat.ask("A million characters")
+    await chat.ended(asked)
+    began = time.perf_counter()
+
+    page = await chat.browser.get(asked.address)
+
+    assert page.status_code == 200
+    assert page.text.count("word") >= 200_000
+    assert time.perf_counter() - began < 1
+
+
+async def test_an_odd_finish_reason_loses_nothing(chat: Chat, engine: FakeEngine) -> None:
+    engine.script = [b'data: {"choices":[{"delta":{"content":"All of it."},"finish_reason":"a\\u0000\\ud800b"}]}\n\n']
+    asked = await chat.ask("Hello")
+
+    events = await chat.ended(asked)
+
+    assert "All of it." in events[-2].data
+    assert "Interrupted" not in events[-2].data

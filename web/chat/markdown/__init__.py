@@ -16,15 +16,18 @@ from web.chat.markdown.sanitiser import clean
 from web.chat.markdown.source import ends_in_fence, read
 from web.chat.markdown.writer import Writer
 
+_LONGEST = 100_000
+
 __all__ = ["finished_until", "plain", "render", "render_open"]
 
 
 def render(text: str, *, anchor: str) -> Markup:
     """A finished text. `anchor` keeps the footnotes of one page apart: their ids are `fn-<anchor>-<n>`."""
+    text, rest = _bounded(text)
     html = quick.html(text)
     if html is None:
         html = Writer(read(text), anchor).html()
-    return Markup(clean(html))
+    return Markup(clean(html)) + rest
 
 
 def render_open(text: str, *, anchor: str) -> Markup:
@@ -34,12 +37,24 @@ def render_open(text: str, *, anchor: str) -> Markup:
     more than everything else, is left out where nothing but our own tags and escaped text was written; whatever
     is left out here passes through it as soon as the block has finished.
     """
+    text, rest = _bounded(text)
     html = quick.html(text)
     if html is not None:
-        return Markup(html)
+        return Markup(html) + rest
     writer = Writer(read(text, growing=True), anchor, last_code_grows=ends_in_fence(text))
     html = writer.html()
-    return Markup(clean(html) if writer.takes_addresses_or_markup else html)
+    return Markup(clean(html) if writer.takes_addresses_or_markup else html) + rest
+
+
+def _bounded(text: str) -> tuple[str, Markup]:
+    """The part that is rendered, and what is beyond it as plain text.
+
+    One call holds up everybody else of the process, and the dearest texts take some microseconds a character.
+    """
+    if len(text) <= _LONGEST:
+        return text, Markup()
+    end = text.rfind("\n", _LONGEST // 2, _LONGEST) + 1 or _LONGEST
+    return text[:end], Markup('<div class="plain" dir="auto">{}</div>').format(text[end:])
 
 
 def plain(text: str) -> Markup:

@@ -1,0 +1,31 @@
+"""Who looks at a page: a copy of what templates show, which no rollback can empty."""
+
+from dataclasses import dataclass
+from typing import Self
+from uuid import UUID
+
+from backend.accounts.models import LoginSession, Theme
+
+
+@dataclass(frozen=True)
+class Viewer:
+    id: UUID
+    name: str
+    email: str
+    is_admin: bool
+    initials: str
+    theme: Theme
+    zones: tuple[str | None, ...]  # names of time zones, the first that is known holds
+
+    @classmethod
+    def of(cls, login: LoginSession) -> Self:
+        user = login.user
+        return cls(
+            id=user.id,
+            name=user.name,
+            email=user.email,
+            is_admin=user.is_admin,
+            initials=user.initials,
+            theme=user.theme,
+            zones=(user.time_zone, login.time_zone),
+        )
