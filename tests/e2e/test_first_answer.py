@@ -1,0 +1,73 @@
+"""The promise of the README, word for word: the real database, the real model, a real browser, and a restart."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.e2e.conftest import ARGUMENTS, CHROMIUM
+from tests.embedded.console import Console
+from tests.site import free_port
+
+PASSWORD = "correct horse battery"
+
+pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole"), pytest.mark.timeout(300)]
+
+
+def test_install_sign_in_chat_with_a_real_model_find_it_again(tmp_path: Path) -> None:
+    port = free_port()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        with Console("run", data_dir=tmp_path, port=port) as first:
+            page = _sign_up(browser, first.link())
+            _ask(page, "Say hello in one short sentence.")
+            first_answer = page.locator("article.assistant .prose").inner_text()
+            names = page.get_by_role("combobox", name="Model").locator("option").all_inner_texts()
+            page.get_by_role("combobox", name="Model").select_option(index=1)
+            _ask(page, "And goodbye?")
+            address, cookies = page.url, page.context.cookies()
+            first.stop()
+        with Console("run", data_dir=tmp_path, port=port) as second:
+            began = time.monotonic()
+            second.link()
+            seconds = time.monotonic() - began
+            again = browser.new_context()
+            again.add_cookies(cookies)  # type: ignore[arg-type]
+            page = again.new_page()
+            page.goto(address)
+
+            expect(page.get_by_role("article", name="You")).to_have_count(2)
+            expect(page.locator("article.assistant .prose").first).to_have_text(first_answer)
+            speakers = [article.get_attribute("aria-label") for article in page.locator("article.assistant").all()]
+            second.stop()
+        browser.close()
+
+    assert first_answer.strip()
+    assert len(names) == 2
+    assert speakers[0] != speakers[1]
+    assert seconds < 20, "five seconds on a machine that does nothing else"
+
+
+def _sign_up(browser: Browser, link: str) -> Page:
+    page = browser.new_page()
+    page.goto(link)
+    page.get_by_label("Your name").fill("Ines Duarte")
+    page.get_by_label("Email").fill("ines@corp.example")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_label(re.compile("Name of the company")).fill("Fernhill Works")
+    page.get_by_role("button", name="Create account and open Parley").click()
+    expect(page.get_by_text("What are you working on?")).to_be_visible()
+    expect(page.get_by_role("combobox", name="Model")).to_be_visible()
+    return page
+
+
+def _ask(page: Page, text: str) -> None:
+    before = page.locator("article.assistant").count()
+    page.get_by_role("textbox", name="Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+    answer = page.locator("article.assistant").nth(before)
+    expect(answer).to_be_visible()
+    expect(answer).not_to_have_attribute("aria-busy", "true", timeout=120_000)
+    expect(answer.locator(".prose")).not_to_be_empty()
