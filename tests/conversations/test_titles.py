@@ -320,3 +320,20 @@ def test_the_first_words_are_whole_words() -> None:
     assert first_words("  Please\ncompare  these two contracts and tell me which of them is better") == (
         "Please compare these two contracts and tell me which of…"
     )
+
+
+async def test_a_title_that_waited_too_long_is_made_beside_other_answers(
+    desk: Desk, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an engine that is never idle it would otherwise never come."""
+    monkeypatch.setattr(titles, "_PATIENCE", -1)
+    go_on = asyncio.Event()
+    engine.title_script = ("Capitals ", go_on, "of Europe")
+    turn = await desk.ask("What is the capital of France?")
+    await engine.until(lambda fake: len(fake.titles) == 1)
+
+    await desk.ended(await desk.ask("Something else"))
+    go_on.set()
+    chat = await titled(desk, turn)
+
+    assert chat.title == "Capitals of Europe"

@@ -9,7 +9,7 @@ import pytest
 
 from backend.accounts.models import User
 from backend.conversations.models import Status
-from backend.conversations.turns import AnswerInProgress, Turns
+from backend.conversations.turns import AnswerInProgress, Question, Turns
 from backend.core.errors import BadInput, Conflict, NotFound, TooLarge, Unavailable
 from backend.core.ids import new_id
 from backend.core.settings import Settings
@@ -394,3 +394,26 @@ async def test_an_answer_stopped_before_its_first_step_blocks_nothing(desk: Desk
     assert answer.status is Status.STOPPED
     assert desk.turns.live(turn.answer.id) is None
     assert (await desk.ended(await desk.ask("Again", turn.conversation))).status is Status.DONE
+
+
+async def test_somebody_deactivated_while_sending_gets_no_answer(
+    desk: Desk, engine: FakeEngine, owner_url: str
+) -> None:
+    """The question was accepted a moment before; the engine is never asked."""
+    async with desk.db.as_person(desk.owner.id) as session:
+        turn = await desk.turns.ask(session, desk.owner.id, None, Question("Hello", desk.model_id, new_id()))
+        async with await psycopg.AsyncConnection.connect(owner_url, autocommit=True) as other:
+            await other.execute("UPDATE users SET disabled_at = now() WHERE id = %s", [desk.owner.id])
+
+    answer = await desk.ended(turn)
+
+    assert (answer.status, answer.reason) == (Status.FAILED, "This account is deactivated.")
+    assert not engine.requests
+
+
+async def test_an_engine_that_is_away_leaves_a_way_on(desk: Desk, engine: FakeEngine) -> None:
+    engine.plan(refusal(401, "Unauthorized"))
+
+    answer = await desk.ended(await desk.ask("Hello"))
+
+    assert answer.reason.endswith("Choose another model, or tell your administrator.")

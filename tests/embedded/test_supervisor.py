@@ -99,6 +99,7 @@ def test_only_one_runs_on_the_same_data_and_a_part_that_breaks_is_started_again(
         second = parley("run", data_dir=tmp_path, port=free_port())
         os.kill(int((tmp_path / "run" / "web.pid").read_text().split()[0]), signal.SIGKILL)
         running.until("The web app has stopped. It is started again in 1 s")
+        running.until("The web app runs again.")
         deadline = time.monotonic() + 30
         while not _answers(port) and time.monotonic() < deadline:
             time.sleep(0.1)

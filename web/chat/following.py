@@ -24,6 +24,7 @@ from web.streaming import Event
 
 _UPDATE_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
 _SHARE = 20  # a reader may take one twentieth of the process
+_LONGEST_PAUSE = 2.0  # but nobody waits longer than this to hear that the answer has ended
 _STATUS_SECONDS = 1.0
 _ELSEWHERE_SECONDS = 1.0  # how often the row of an answer is read that this process does not write
 
@@ -54,7 +55,7 @@ async def _follow(request: Request, answer: Message, live: LiveAnswer, cursor: C
         began = time.perf_counter()
         html = view.advance(live, status)
         # What takes long to draw is drawn less often: a huge table slows itself down, and nobody else.
-        pause = max(_UPDATE_SECONDS, _SHARE * (time.perf_counter() - began))
+        pause = min(max(_UPDATE_SECONDS, _SHARE * (time.perf_counter() - began)), _LONGEST_PAUSE)
         yield Event(html, id=str(view.cursor))
         await asyncio.sleep(pause)
 
