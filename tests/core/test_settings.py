@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from backend.core.settings import MissingSecret, Settings, unknown_names
+from backend.core.settings import EngineSetting, MissingSecret, Settings, unknown_names
 
 SECRET = "0123456789abcdef0123456789abcdef"
 
@@ -199,3 +199,18 @@ def test_a_misspelt_variable_is_noticed() -> None:
     environment = ["PARLEY_PORT", "parley_port", "PARLEY_PROT", "PATH", "PARLEY_ENGINE"]
 
     assert unknown_names(environment) == ["PARLEY_ENGINE", "PARLEY_PROT"]
+
+
+@pytest.mark.parametrize("written", ["gpu1.example, 10.0.8.0/24", '["gpu1.example", "10.0.8.0/24"]'])
+def test_a_list_may_be_written_as_people_write_one(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("PARLEY_ENGINE_ALLOWED", written)
+
+    assert Settings().engine_allowed == ("gpu1.example", "10.0.8.0/24")
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [("http://a:8000/v1/", "http://a:8000"), ("https://host/openai/v1", "https://host/openai/v1")],
+)
+def test_only_the_usual_path_of_an_engine_is_left_out(url: str, kept: str) -> None:
+    assert EngineSetting(name="a", url=url).url == kept
