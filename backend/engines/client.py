@@ -1,8 +1,10 @@
 """One engine over HTTP, for as long as the process lives.
 
-    answer()   events of one chat request, as they come; raises `EngineFailed` unless the answer is whole
-    models()   what the engine serves
-    probe()    what kind of engine it is
+    answer()         events of one chat request, as they come; raises `EngineFailed` unless the answer is whole
+    count_tokens()   how long a prompt is
+    models()         what the engine serves
+    probe()          what kind of engine it is
+    sees()           whether it says that a model takes pictures
 
 Only closing the connection makes an engine stop: leaving `answer()` in any way closes it at once, and a connection goes
 back to the pool only when its response was read to the end.
@@ -10,27 +12,31 @@ back to the pool only when its response was read to the end.
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import aiohttp
+import orjson
 from yarl import URL
 
 from backend.core.i18n import _
-from backend.engines import discovery
+from backend.engines import counting, discovery
 from backend.engines.discovery import Page, Probe, UpstreamModel
 from backend.engines.events import EngineFailed, Event, Failure
 from backend.engines.failures import bounded, failed, refused
 from backend.engines.reading import AnswerReader
-from backend.engines.request import JSON, ChatMessage, ChatRequest, body_of
+from backend.engines.request import JSON, ChatMessage, ChatRequest, Part, body_of, prompt_fields
 from backend.engines.silence import Silence
 
-__all__ = ["JSON", "ChatMessage", "ChatRequest", "EngineClient", "Probe", "UpstreamModel"]
+__all__ = ["JSON", "ChatMessage", "ChatRequest", "EngineClient", "Part", "Probe", "UpstreamModel"]
 
 CONNECT_SECONDS = 4.0
 PAGE_SECONDS = 5.0
 """For everything that is not an answer: no admin page and no probe waits longer for a dead engine."""
+
+COUNT_SECONDS = 2.0
+"""A person waits for the count; an estimate is at hand where it takes longer."""
 
 KEEP_ALIVE_SECONDS = 4.0
 """vLLM and SGLang close an idle connection after 5 s; a request sent in that moment would be lost."""
@@ -61,6 +67,7 @@ class EngineClient:
         self._key = (api_key or "").strip() or None
         self._first_token_seconds = first_token_seconds
         self._idle_seconds = idle_seconds
+        self._cannot_count: set[str | None] = set()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE_SECONDS),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
@@ -87,7 +94,7 @@ class EngineClient:
         Before the first text an engine has `first_token_seconds`, whatever else it sends; afterwards every byte, also a
         keep-alive comment, gives it `idle_seconds` more, but text has to come again within `first_token_seconds`.
         """
-        reader = AnswerReader(begins=not request.goes_on, secret=self._key)
+        reader = AnswerReader(begins=not request.continues, secret=self._key)
         started = asyncio.get_running_loop().time()
         response = await self._ask(body_of(request))
         content = response.content
@@ -120,12 +127,37 @@ class EngineClient:
         if reader.failure is not None:
             raise reader.failure
 
+    async def count_tokens(
+        self, kind: str | None, model: str, messages: Sequence[ChatMessage], *, continues: bool = False
+    ) -> int | None:
+        """The tokens of the prompt that the engine would make of `messages`; None where it cannot count.
+
+        Pictures may be missing from the count. Raises `EngineFailed` where the engine could and did not.
+        """
+        counter = counting.COUNTERS.get(kind or "")
+        if counter is None or kind in self._cannot_count:
+            return None
+        url = (self._base if counter.in_api else self._root).joinpath(*counter.path)
+        body = prompt_fields(model, messages, continues=continues)
+        try:
+            return counter.read(await self._page(url, body, seconds=COUNT_SECONDS))
+        except EngineFailed as failure:
+            if failure.kind is not Failure.NONSENSE:
+                raise
+            # No such route here, or a router that keeps it to itself: not worth asking before every answer.
+            self._cannot_count.add(kind)
+            return None
+
     async def models(self) -> list[UpstreamModel]:
         return discovery.read_models(await self._page(self._base / "models"))
 
     async def probe(self) -> Probe:
         """What answers there, and what it serves."""
         return await discovery.probe(self._page, self._base, self._root)
+
+    async def sees(self, kind: str | None, model: str) -> bool | None:
+        """Whether the engine says that `model` takes pictures; None where it says nothing about that."""
+        return await discovery.sees(self._page, self._base, self._root, kind, model)
 
     async def _ask(self, body: bytes) -> aiohttp.ClientResponse:
         """The response to a chat request, with status 200 and nothing read of it."""
@@ -140,22 +172,17 @@ class EngineClient:
         return response
 
     async def _send(self, body: bytes) -> aiohttp.ClientResponse:
-        """Sent again only while not a byte of an answer has come, and at most once for each of two reasons."""
-        stale = refused_once = False
+        """Sent again only while not a byte of an answer has come, and only once to an engine that did not take it."""
+        refused_once = False
         while True:
             try:
-                response = await self._session.post(self._chat, data=body, allow_redirects=False)
+                response = await self._open("POST", self._chat, body)
                 if response.status == 200:
                     return response
                 failure = await self._refusal(response)
             except aiohttp.ClientConnectorError as error:
                 failure = failed(Failure.UNREACHABLE, self._words(error))
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError) as error:
-                if not stale:
-                    stale = True  # most likely the engine closed an idle connection as it was taken from the pool
-                    continue
-                raise failed(Failure.UNREACHABLE, self._words(error)) from error
-            except aiohttp.ClientError as error:
+            except (aiohttp.ClientError, ConnectionError) as error:
                 kind = Failure.NONSENSE if isinstance(error, aiohttp.ClientResponseError) else Failure.UNREACHABLE
                 raise failed(kind, self._words(error)) from error
             pause = _pause_before_retry(failure)
@@ -163,6 +190,15 @@ class EngineClient:
                 raise failure
             refused_once = True
             await asyncio.sleep(pause)
+
+    async def _open(self, method: str, url: URL, body: bytes | None = None) -> aiohttp.ClientResponse:
+        """Tried twice, because engines close idle connections, also in the moment one is taken from the pool."""
+        try:
+            return await self._session.request(method, url, data=body, allow_redirects=False)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
+            return await self._session.request(method, url, data=body, allow_redirects=False)
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> EngineFailed:
         try:
@@ -174,22 +210,26 @@ class EngineClient:
             response.close()
         return refused(response.status, body, retry_after=_retry_after(response.headers), secret=self._key)
 
-    async def _page(self, url: URL) -> Page:
-        """One small thing of an engine; anything but 200 fails."""
+    async def _page(self, url: URL, body: JSON = None, *, seconds: float | None = None) -> Page:
+        """One small thing of an engine, by a POST if there is a `body`; anything but 200 fails."""
+        seconds = seconds or PAGE_SECONDS
+        method, data = ("GET", None) if body is None else ("POST", orjson.dumps(body))
         try:
-            async with asyncio.timeout(PAGE_SECONDS):
-                response = await self._session.get(url, allow_redirects=False)
+            async with asyncio.timeout(seconds):
+                response = await self._open(method, url, data)
                 try:
-                    body = await _read_at_most(response, MAX_PAGE_BYTES)
+                    content = await _read_at_most(response, MAX_PAGE_BYTES)
                 finally:
                     response.close()
         except (aiohttp.ClientError, ConnectionError) as error:
             raise failed(Failure.UNREACHABLE, self._words(error)) from error
         except TimeoutError:
-            raise failed(Failure.TIMEOUT, f"nothing within {PAGE_SECONDS:g} s") from None
+            raise failed(Failure.TIMEOUT, f"nothing within {seconds:g} s") from None
         if response.status != 200:
-            raise refused(response.status, body, retry_after=_retry_after(response.headers), secret=self._key)
-        return Page(body, response.headers.get("Server", ""))
+            raise refused(response.status, content, retry_after=_retry_after(response.headers), secret=self._key)
+        if len(content) == MAX_PAGE_BYTES:
+            raise failed(Failure.CUT, "the page is longer than this client reads")
+        return Page(content, response.headers.get("Server", ""))
 
     def _words(self, error: Exception) -> str:
         return bounded(f"{type(error).__name__}: {error}", self._key)

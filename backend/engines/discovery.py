@@ -1,9 +1,8 @@
 """What an engine says about itself: which kind it is, which version, and which models it serves."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol
 
 import orjson
 from yarl import URL
@@ -11,6 +10,7 @@ from yarl import URL
 from backend.core.text import clean
 from backend.engines.events import EngineFailed, Failure
 from backend.engines.failures import failed
+from backend.engines.request import JSON
 
 MAX_MODELS = 1_000
 MAX_NAME = 300
@@ -50,7 +50,10 @@ class Page(NamedTuple):
     server: str
 
 
-Fetch: TypeAlias = Callable[[URL], Awaitable[Page]]
+class Fetch(Protocol):
+    async def __call__(self, url: URL, body: JSON = None) -> Page:
+        """With a `body` it is a POST. Raises `EngineFailed`."""
+
 
 _OWNERS = {
     "vllm": Kind.VLLM,
@@ -75,6 +78,24 @@ async def probe(fetch: Fetch, base: URL, root: URL) -> Probe:
     models = read_models(page)
     kind = _kind_by_models(page) or await _kind_by_looks(fetch, root)
     return Probe(kind, await _version(fetch, root, kind), models)
+
+
+async def sees(fetch: Fetch, base: URL, root: URL, kind: str | None, model: str) -> bool | None:
+    """Whether `model` takes pictures, from what the engine tells; None where it tells nothing. One or two requests."""
+    match kind:
+        case Kind.OLLAMA:
+            page = await _try(fetch, root / "api" / "show", {"model": model})
+            return _lists(_json(page), "capabilities", "vision")
+        case Kind.LMSTUDIO:
+            page = await _try(fetch, root / "api" / "v1" / "models")
+            return _tells(_entry(page, "models", "key", model), "capabilities", "vision")
+        case Kind.LLAMACPP | Kind.OPENAI:
+            page = await _try(fetch, base / "models")
+            told = _lists(_entry(page, "data", "id", model).get("architecture"), "input_modalities", "image")
+            if told is None and kind == Kind.LLAMACPP:
+                told = _tells(_json(await _try(fetch, root / "props")), "modalities", "vision")
+            return told
+    return None
 
 
 def read_models(page: Page) -> list[UpstreamModel]:
@@ -147,10 +168,31 @@ async def _version(fetch: Fetch, root: URL, kind: Kind) -> str | None:
     return clean(version)[:_MAX_VERSION] or None
 
 
-async def _try(fetch: Fetch, url: URL) -> Page:
+def _entry(page: Page, entries: str, key: str, model: str) -> dict[str, object]:
+    """What a list of models says about this one."""
+    payload = _json(page)
+    listed = payload.get(entries) if isinstance(payload, dict) else None
+    for entry in listed if isinstance(listed, list) else []:
+        if isinstance(entry, dict) and entry.get(key) == model:
+            return entry
+    return {}
+
+
+def _lists(payload: object, field: str, word: str) -> bool | None:
+    words = payload.get(field) if isinstance(payload, dict) else None
+    return word in words if isinstance(words, list) else None
+
+
+def _tells(payload: object, field: str, name: str) -> bool | None:
+    answers = payload.get(field) if isinstance(payload, dict) else None
+    answer = answers.get(name) if isinstance(answers, dict) else None
+    return answer if isinstance(answer, bool) else None
+
+
+async def _try(fetch: Fetch, url: URL, body: JSON = None) -> Page:
     """An empty page where there is none: a router in front of an engine passes on less than the engine has."""
     try:
-        return await fetch(url)
+        return await fetch(url, body)
     except EngineFailed:
         return Page(b"", "")
 

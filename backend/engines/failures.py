@@ -169,11 +169,12 @@ def _sentence(kind: Failure, overflow: Overflow | None) -> str:
 
 
 def _overflow_sentence(overflow: Overflow) -> str:
-    numbers = {"window": f"{overflow.window or 0:,}", "prompt": f"{overflow.prompt_tokens or 0:,}"}
+    over = (overflow.prompt_tokens or 0) - (overflow.window or 0)
+    numbers = {"window": f"{overflow.window or 0:,}", "over": f"{over:,}"}
     if overflow.answer_only:
         return _("The longest answer allowed here does not fit this model. An admin can lower it.")
     if overflow.window and overflow.prompt_tokens and not overflow.at_least:
-        return _("This conversation has %(prompt)s tokens; the model reads at most %(window)s.") % numbers
+        return _("This is too long for the model, which reads %(window)s tokens: over by %(over)s tokens.") % numbers
     if overflow.window:
         return _("This conversation is longer than the %(window)s tokens the model can read.") % numbers
     return _("This conversation is longer than the model can read.")

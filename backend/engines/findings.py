@@ -18,8 +18,10 @@ from backend.engines.models import Deployment, Engine, Model, Source
 
 MAX_NAME = 100  # of a model, as in its table
 
-# What else lives behind the same list and cannot chat, and what Ollama would pass on to its maker's servers.
-_NOT_FOR_EVERYBODY = re.compile(r"embed|rerank|whisper|[-:]cloud$|\bbge\b", re.IGNORECASE)
+CANNOT_CHAT = re.compile(r"embed|rerank|whisper|\bbge\b", re.IGNORECASE)
+"""What else lives behind the same list."""
+
+_LEAVES_THE_HOUSE = re.compile(r"[-:]cloud$", re.IGNORECASE)  # Ollama would pass it on to its maker's servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +42,20 @@ async def store(session: AsyncSession, engine_id: UUID, findings: Findings, *, p
     engine = await session.scalar(queries.engine(engine_id).with_for_update(key_share=True))
     if engine is None:
         return
+    before = engine.kind, engine.version
     engine.kind, engine.version = findings.kind or engine.kind, findings.version or engine.version
     listed = {model.id: model for model in findings.models}
     known = set()
     for deployment in await session.scalars(queries.deployments_of(engine_id)):
         known.add(deployment.upstream_name)
+        # Another engine, or another model under an old name: what was proved then is to be proved again.
+        if (engine.kind, engine.version) != before or deployment.missing_since is not None:
+            deployment.continues = deployment.sees = None
         _update(deployment, listed.get(deployment.upstream_name))
     for name, model in listed.items():
         if name not in known:
-            await _add(session, engine, model, publish and not _NOT_FOR_EVERYBODY.search(name))
+            for_everybody = not CANNOT_CHAT.search(name) and not _LEAVES_THE_HOUSE.search(name)
+            await _add(session, engine, model, publish and for_everybody)
 
 
 def is_news(engine: Engine, findings: Findings) -> bool:

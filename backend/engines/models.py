@@ -65,6 +65,8 @@ class Deployment(Row):
     upstream_name: Mapped[str] = mapped_column(String(300))
     context_length: Mapped[int | None]
     missing_since: Mapped[datetime | None]  # the engine answers, but no longer lists this name
+    continues: Mapped[bool | None]  # picks an answer up where it broke off; None: not tried yet
+    sees: Mapped[bool | None]  # takes pictures; None: not tried yet
 
     engine: Mapped[Engine] = relationship(back_populates="deployments", lazy="raise")
     model: Mapped[Model | None] = relationship(back_populates="deployments", lazy="raise")

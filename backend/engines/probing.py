@@ -15,6 +15,7 @@ from backend.engines.findings import Findings
 _LEAST_WAIT, _LONGEST_WAIT = 1.0, 5.0
 _QUICK = 8  # an engine that went away is first looked for this much sooner than a healthy one, then less and less
 _SLOWEST = 3
+_LONGEST_DELAY = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,11 @@ def pause(interval: float, failures: int) -> float:
     if failures:
         interval = min(interval / _QUICK * 2.0 ** min(failures - 1, 10), interval * _SLOWEST)
     return interval * random.uniform(0.8, 1.2)  # noqa: S311 — only spreads the load
+
+
+def delay(interval: float) -> float:
+    """Seconds to wait before something is tried, so that neither engines nor processes do it all at once."""
+    return random.uniform(0, min(_LONGEST_DELAY, interval / 5))  # noqa: S311 — only spreads the load
 
 
 def _until_it_answers(failure: EngineFailed) -> str:

@@ -38,6 +38,16 @@ def at_address(url: str) -> Select[Engine]:
     return select(Engine).where(Engine.url == url)
 
 
+def forget_abilities(engine_id: UUID) -> Update:
+    """What was proved at another address has to be proved again."""
+    return (
+        update(Deployment)
+        .where(Deployment.engine_id == engine_id)
+        .values(continues=None, sees=None)
+        .execution_options(synchronize_session=False)
+    )
+
+
 def withdraw_models_without_deployment() -> Update:
     """Their rows stay for the conversations that used them."""
     return (

@@ -20,13 +20,14 @@ from backend.core.errors import BadInput
 from backend.core.i18n import _
 from backend.core.security import Sealer, Unreadable
 from backend.core.settings import Settings
-from backend.engines import addresses, configured, findings, keys, local, probing, queries, snapshot
+from backend.engines import abilities, addresses, configured, findings, keys, local, probing, queries, snapshot
+from backend.engines.abilities import Abilities
 from backend.engines.addresses import AllowList
 from backend.engines.client import EngineClient
 from backend.engines.events import EngineFailed, Failure
 from backend.engines.findings import Findings
 from backend.engines.local import LocalServer
-from backend.engines.models import Engine, Source
+from backend.engines.models import Deployment, Engine, Source
 from backend.engines.probing import Health
 from backend.engines.snapshot import Endpoint, EngineStatus, NoEngineAvailable, Offer, Snapshot
 
@@ -53,6 +54,8 @@ class _Connection:
     looked: asyncio.Event = field(default_factory=asyncio.Event)  # at least once
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    tried: set[str] = field(default_factory=set)  # models whose abilities were tried since the last thorough look
+    trying: asyncio.Task[None] | None = None
 
 
 class Registry:
@@ -185,8 +188,9 @@ class Registry:
         """Nothing new goes there. The client stays open: answers that run may end as they would have."""
         connection = self._connections.pop(engine_id)
         self._retired.append(connection.client)
-        if connection.task:
-            connection.task.cancel()
+        for task in (connection.task, connection.trying):
+            if task:
+                task.cancel()
 
     def _key_of(self, engine: Engine) -> tuple[str | None, bool]:
         try:
@@ -249,6 +253,36 @@ class Registry:
             await self._remember(connection.engine, found)
         finally:  # after it: whoever sees a healthy engine sees its models too
             self._note_health(connection)
+        if thorough:
+            connection.tried.clear()
+        self._try_abilities(connection)
+
+    def _try_abilities(self, connection: _Connection) -> None:
+        """Beside the looking, one request at a time: an engine may have to load a model for it."""
+        is_ours = self._connections.get(connection.engine.id) is connection  # it may just have been retired
+        if self._tasks is None or not is_ours or not _untried(connection):
+            return
+        if connection.trying and not connection.trying.done():
+            return
+        name = f"trying what {connection.engine.name} can do"
+        connection.trying = self._tasks.create_task(self._prove(connection), name=name)
+
+    async def _prove(self, connection: _Connection) -> None:
+        try:
+            while deployment := _untried(connection):
+                await asyncio.sleep(probing.delay(self._settings.probe_seconds))
+                engine, name = connection.engine, deployment.upstream_name
+                connection.tried.add(name)
+                known = Abilities(deployment.continues, deployment.sees)
+                found = await abilities.find_out(connection.client, engine.kind, name, known)
+                if found != known:
+                    async with self._db.begin() as session:
+                        await abilities.store(session, engine, name, found)
+                    await self.reload()
+        except DatabaseGone:
+            log.info("What %s can do could not be kept and is tried again", connection.engine.name)
+        except Exception:  # the outermost of its task: what an engine can do must not end the looking
+            log.exception("Trying what %s can do failed and is tried again", connection.engine.name)
 
     async def _check_address(self, engine: Engine) -> None:
         """What an admin entered is checked each time: names move, and the deployment may have narrowed its list."""
@@ -302,3 +336,8 @@ class Registry:
 
     def _taken(self) -> list[str]:
         return [engine.url for engine in self._engines]
+
+
+def _untried(connection: _Connection) -> Deployment | None:
+    found = abilities.untried(connection.engine)
+    return next((deployment for deployment in found if deployment.upstream_name not in connection.tried), None)

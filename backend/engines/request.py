@@ -1,5 +1,6 @@
 """What is asked of an engine: a closed list of fields, each with its bounds. Nothing else reaches the wire."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypedDict
@@ -9,9 +10,28 @@ import orjson
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
 
 
+class TextPart(TypedDict):
+    type: Literal["text"]
+    text: str
+
+
+class ImageUrl(TypedDict):
+    url: str
+
+
+class ImagePart(TypedDict):
+    """A picture as a data URL of our own bytes: an engine is never given an address to fetch."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+Part: TypeAlias = TextPart | ImagePart
+
+
 class ChatMessage(TypedDict):
     role: Literal["system", "user", "assistant"]
-    content: str
+    content: str | list[Part]
 
 
 @dataclass(frozen=True)
@@ -23,18 +43,13 @@ class ChatRequest:
     max_tokens: int | None = None
     temperature: float | None = None
     extra: Mapping[str, JSON] = field(default_factory=dict)
-
-    @property
-    def goes_on(self) -> bool:
-        """The engine continues the last message instead of beginning a new one."""
-        return bool(self.messages) and self.messages[-1]["role"] == "assistant"
+    continues: bool = False  # the answer goes on with the last message, which is the assistant's own
 
 
 def body_of(request: ChatRequest) -> bytes:
     """The bytes of a streaming request. `ValueError` for a field that is unknown or out of bounds: our own fault."""
     fields: dict[str, JSON] = {
-        "model": request.model,
-        "messages": [{"role": message["role"], "content": message["content"]} for message in request.messages],
+        **prompt_fields(request.model, request.messages, continues=request.continues),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -46,6 +61,39 @@ def body_of(request: ChatRequest) -> bytes:
             raise ValueError(f"{name} is not a field an engine is sent, or its value is out of bounds")
         fields[name] = value
     return orjson.dumps(fields)
+
+
+def prompt_fields(model: str, messages: Sequence[ChatMessage], *, continues: bool = False) -> dict[str, JSON]:
+    """What an engine makes its prompt from, be it to answer or to count. `ValueError` as above."""
+    fields: dict[str, JSON] = {
+        "model": model,
+        "messages": [{"role": message["role"], "content": _content(message["content"])} for message in messages],
+    }
+    if continues:
+        if not messages or messages[-1]["role"] != "assistant":
+            raise ValueError("only a message of the assistant can be continued")
+        fields |= {"add_generation_prompt": False, "continue_final_message": True}
+    return fields
+
+
+def _content(content: str | list[Part]) -> JSON:
+    if isinstance(content, str):
+        return content
+    if not content:
+        raise ValueError("a message without parts says nothing")
+    return [_part(part) for part in content]
+
+
+def _part(part: Mapping[str, object]) -> JSON:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "image_url", "image_url": {"url": str(url)}} if _PICTURE.fullmatch(url):
+            return {"type": "image_url", "image_url": {"url": url}}
+    raise ValueError("a part of a message is text, or a picture as a data URL")
+
+
+_PICTURE = re.compile(r"data:image/(?:png|jpeg|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 
 def _is_count(value: JSON) -> bool:
@@ -90,8 +138,6 @@ _BOUNDS: dict[str, Callable[[JSON], bool]] = {
     "seed": _between(0, 2**31 - 1),
     "stop": _are_stops,
     "cache_salt": _is_salt,
-    "add_generation_prompt": _is_bool,
-    "continue_final_message": _is_bool,
     "chat_template_kwargs": _are_template_options,
     "reasoning_effort": _is_short,
 }

@@ -60,6 +60,7 @@ async def change_engine(
     plain = await _allowed_url(url, allowed)
     if plain != engine.url:
         await _keep_addresses_apart(session, plain)
+        await session.execute(queries.forget_abilities(engine.id))
     if origin(plain) != origin(engine.url):
         engine.kind = engine.version = None
     engine.url = plain

@@ -33,6 +33,8 @@ class Endpoint:
     client: EngineClient
     problem: str | None  # None is healthy, else a sentence
     since: datetime | None  # when the problem began
+    continues: bool  # proved: it goes on with an answer that broke off
+    sees: bool  # proved: it takes pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class Offer:
     @property
     def available(self) -> bool:
         return any(endpoint.problem is None for endpoint in self.endpoints)
+
+    @property
+    def sees(self) -> bool:
+        """Whether pictures may be sent: one engine that takes them is enough, and it is the one that gets them."""
+        return any(endpoint.sees for endpoint in self.endpoints)
 
     @property
     def problem(self) -> str | None:
@@ -187,6 +194,8 @@ def _endpoint(engine: Engine, deployment: Deployment, client: EngineClient, heal
         client=client,
         problem=problem,
         since=since,
+        continues=deployment.continues is True,
+        sees=deployment.sees is True,
     )
 
 

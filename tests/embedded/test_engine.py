@@ -13,7 +13,10 @@ import pytest
 from backend.embedded import engine
 from backend.embedded.errors import CannotRun
 from backend.embedded.service import Service
-from backend.engines.client import ChatRequest, EngineClient
+from backend.engines import abilities
+from backend.engines.abilities import Abilities
+from backend.engines.client import ChatMessage, ChatRequest, EngineClient
+from backend.engines.discovery import Kind
 from backend.engines.events import Delta, Finish, Usage
 from tests.site import free_port
 
@@ -67,6 +70,19 @@ async def test_it_serves_one_model_with_a_fair_share_of_the_context(address: str
         models = await client.models()
 
     assert [(model.id, model.context_length) for model in models] == [("smollm2-135m-instruct", 4096)]
+
+
+async def test_it_goes_on_where_an_answer_broke_off_and_counts_what_it_reads(address: str) -> None:
+    question: ChatMessage = {"role": "user", "content": "What is a database?"}
+    begun: list[ChatMessage] = [question, {"role": "assistant", "content": "A database is a"}]
+
+    async with EngineClient(address, KEY) as client:
+        found = await abilities.find_out(client, Kind.LLAMACPP, engine.BUNDLED, Abilities())
+        asked = await client.count_tokens(Kind.LLAMACPP, engine.BUNDLED, [question])
+        unfinished = await client.count_tokens(Kind.LLAMACPP, engine.BUNDLED, begun, continues=True)
+
+    assert found == Abilities(continues=True, sees=False)
+    assert (asked, unfinished) == (35, 39)
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions", "/metrics", "/props"])

@@ -60,6 +60,10 @@ class WebServer:
                 self.end_headers()
                 self.wfile.write(outer._page)
 
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
+
             def log_message(self, *_words: object) -> None:
                 """Into no test's output."""
 

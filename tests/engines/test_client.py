@@ -392,7 +392,7 @@ async def test_a_text_that_is_continued_does_not_begin_to_think() -> None:
     messages = [*question("Which tag?").messages, {"role": "assistant", "content": "The tag is "}]
     async with FakeEngine() as engine, EngineClient(engine.url) as client:
         engine.script = ("<think>", ", of course.")
-        heard = await ask(client, question(messages=messages))
+        heard = await ask(client, question(messages=messages, continues=True))
 
     assert heard.text == "<think>, of course."
 

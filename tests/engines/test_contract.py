@@ -144,8 +144,9 @@ async def _played(found: Recording, pieces: list[bytes]) -> Heard:
 def _request_of(found: Recording) -> ChatRequest:
     """Only whether it continued a text matters to the reading."""
     body = found.request.get("body")
-    messages = body.get("messages") if isinstance(body, dict) else None
-    return question(messages=messages) if messages else question()
+    if not isinstance(body, dict) or not body.get("messages"):
+        return question()
+    return question(messages=body["messages"], continues=body.get("continue_final_message", False))
 
 
 def _in_pieces(body: bytes, pieces: int, seed: str) -> list[bytes]:

@@ -76,6 +76,41 @@ async def test_llama_cpp_is_known_by_its_header_too() -> None:
         assert (await client.probe()).kind is Kind.LLAMACPP
 
 
+def made_of(*modalities: str) -> dict[str, object]:
+    return listed(architecture={"input_modalities": modalities})
+
+
+@pytest.mark.parametrize(
+    ("kind", "pages", "sees"),
+    [
+        (Kind.LLAMACPP, {"/v1/models": made_of("text", "image")}, True),
+        (Kind.LLAMACPP, {"/v1/models": made_of("text"), "/props": {"modalities": {"vision": True}}}, False),
+        (Kind.LLAMACPP, {"/v1/models": listed(), "/props": {"modalities": {"vision": True}}}, True),
+        (Kind.LLAMACPP, {"/v1/models": listed(id="other", architecture={"input_modalities": ["image"]})}, None),
+        (Kind.OLLAMA, {"/api/show": {"capabilities": ["completion", "vision"]}}, True),
+        (Kind.OLLAMA, {"/api/show": {"capabilities": ["completion"]}}, False),
+        (Kind.OLLAMA, {"/api/show": {"details": {}}}, None),
+        (Kind.LMSTUDIO, {"/api/v1/models": {"models": [{"key": "m", "capabilities": {"vision": True}}]}}, True),
+        (Kind.LMSTUDIO, {"/api/v1/models": {"models": [{"key": "other", "capabilities": {"vision": True}}]}}, None),
+        (Kind.LMSTUDIO, {"/api/v1/models": ["odd"]}, None),
+        (Kind.OPENAI, {"/v1/models": made_of("text", "image")}, True),
+        (Kind.OPENAI, {"/v1/models": listed()}, None),
+        (Kind.VLLM, {"/v1/models": listed()}, None),
+        (None, {}, None),
+    ],
+)
+async def test_some_kinds_say_whether_a_model_sees(kind: Kind | None, pages: Pages, sees: bool | None) -> None:
+    async with knowing(pages) as url, EngineClient(url) as client:
+        assert await client.sees(kind, "m") is sees
+
+
+async def test_the_recorded_llama_cpp_says_that_it_does_not_see() -> None:
+    for name in ("models", "props"):
+        pages = {"/v1/models": {"data": []}, f"{'/v1' * (name == 'models')}/{name}": recording(f"llamacpp/{name}").body}
+        async with knowing(pages) as url, EngineClient(url) as client:
+            assert await client.sees(Kind.LLAMACPP, "smollm2") is False
+
+
 def test_the_version_of_the_recorded_llama_cpp_is_where_it_is_looked_for() -> None:
     assert json.loads(recording("llamacpp/props").body)["build_info"] == "b0-unknown"
     assert json.loads(recording("vllm/version").body)["version"] == "0.32.0"

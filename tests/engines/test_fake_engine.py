@@ -21,6 +21,8 @@ CHAT: dict[str, Any] = {
     "stream_options": {"include_usage": True},
 }
 
+CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
+
 
 @pytest.fixture
 async def http() -> AsyncIterator[aiohttp.ClientSession]:
@@ -43,6 +45,10 @@ def chunks(stream: bytes) -> list[dict[str, Any]]:
 
 def recorded(name: str) -> bytes:
     return (FIXTURES / "vllm" / name / "body").read_bytes()
+
+
+def text_of(stream: bytes) -> str:
+    return "".join(choice["delta"].get("content", "") for chunk in chunks(stream) for choice in chunk["choices"])
 
 
 def shape(value: Any) -> Any:
@@ -161,7 +167,7 @@ async def test_the_key_guards_v1_and_nothing_else(http: aiohttp.ClientSession) -
 )
 async def test_it_refuses_in_the_words_of_vllm(http: aiohttp.ClientSession, name: str, fields: dict[str, Any]) -> None:
     """Row 6"""
-    async with FakeEngine(models=["smollm2"], window=4096) as engine:
+    async with FakeEngine(models=["smollm2"], window=4096, sees=False) as engine:
         status, body = await chat(http, engine, **({"model": "smollm2"} | fields))
 
     theirs = json.loads(recorded(name))
@@ -423,12 +429,60 @@ async def test_some_templates_want_no_empty_text_and_no_system(http: aiohttp.Cli
 async def test_a_text_is_continued_where_it_stopped(http: aiohttp.ClientSession) -> None:
     messages = [*_saying("one two"), {"role": "assistant", "content": "You asked: one"}]
     async with FakeEngine() as engine:
-        _, stream = await chat(
-            http, engine, messages=messages, continue_final_message=True, add_generation_prompt=False
-        )
+        _, stream = await chat(http, engine, messages=messages, **CONTINUED)
+        both, _ = await chat(http, engine, messages=messages, continue_final_message=True)
 
-    texts = [choice["delta"].get("content", "") for chunk in chunks(stream) for choice in chunk["choices"]]
-    assert "".join(texts) == " two"
+    assert text_of(stream) == " two"
+    assert both == 400
+
+
+async def test_a_script_is_continued_after_what_was_said_of_it(http: aiohttp.ClientSession) -> None:
+    async def rest(said: str) -> str:
+        messages = [*_saying("?"), {"role": "assistant", "content": said}]
+        return text_of((await chat(http, engine, messages=messages, **CONTINUED))[1])
+
+    async with FakeEngine() as engine:
+        engine.script = (Thought("hm"), "Well, ", RESET, "yes", ".")
+        rests = [await rest(said) for said in ("Well, ", "Well, ye", "Well, yes.")]
+        engine.plan(("Well, ", "no."), ("no.",))
+        planned = [await rest("Well, "), await rest("Well, ")]
+        engine.continues = False
+        engine.script = ("Well, ", "yes.")
+        anew = await rest("Well, ")
+
+    assert rests == ["yes.", "s.", ""]
+    assert planned == ["no.", "no."]
+    assert anew == "Well, yes."
+
+
+async def test_what_the_product_tries_is_kept_apart(http: aiohttp.ClientSession) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    look = {"messages": [{"role": "user", "content": [{"type": "text", "text": "What colour is this?"}, picture]}]}
+    begun = [*_saying("Count from one to ten in words."), {"role": "assistant", "content": "One, two, three,"}]
+    async with FakeEngine(seats=0) as engine:
+        engine.plan(("never",))
+        engine.hold()
+        _, counting = await chat(http, engine, messages=begun, max_tokens=12, **CONTINUED)
+        seen, _ = await chat(http, engine, **look, max_tokens=1)
+        engine.sees, engine.continues = False, False
+        _, anew = await chat(http, engine, messages=begun, max_tokens=12, **CONTINUED)
+        unseen, _ = await chat(http, engine, **look, max_tokens=1)
+
+    assert text_of(counting).startswith(" four, five,")
+    assert text_of(anew).startswith("One, two,")
+    assert (seen, unseen) == (200, 400)
+    assert (len(engine.probes), engine.requests, engine.running) == (4, [], 0)
+
+
+async def test_a_picture_takes_its_room_and_no_more(http: aiohttp.ClientSession) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+    async with FakeEngine() as engine:
+        counts = []
+        for content in ("Hm?", [{"type": "text", "text": "Hm?"}], [{"type": "text", "text": "Hm?"}, picture]):
+            async with http.post(f"{root(engine)}/tokenize", json={"messages": _saying(content)}) as response:
+                counts.append((await response.json())["count"])
+
+    assert counts[0] == counts[1] == counts[2] - 64
 
 
 async def test_the_length_of_an_answer_can_be_limited(http: aiohttp.ClientSession) -> None:
@@ -488,5 +542,5 @@ def test_it_serves_tests_without_a_loop() -> None:
     assert json.loads(answer.split(b"\r\n\r\n")[1])["requests"] == 0
 
 
-def _saying(text: str) -> list[dict[str, str]]:
+def _saying(text: object) -> list[dict[str, object]]:
     return [{"role": "user", "content": text}]

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import selectinload
 
 from backend.core.clock import now
@@ -129,6 +129,29 @@ async def test_a_name_that_is_no_longer_listed_is_kept_and_marked(rows: Rows) ->
     assert still_gone["linden-32b"].missing_since == gone["linden-32b"].missing_since
     assert back["linden-32b"].missing_since is None
     assert back["linden-32b"].model_id == gone["linden-32b"].model_id
+
+
+async def test_what_was_proved_is_proved_again_for_another_version_and_for_a_name_that_comes_back(
+    rows: Rows, db: Sessions
+) -> None:
+    engine_id = await rows.engine()
+    await rows.found(engine_id, "linden", "hazel")
+
+    async def prove_and_find(*names: str, version: str) -> dict[str, tuple[bool | None, bool | None]]:
+        async with db.begin() as session:
+            await session.execute(update(Deployment).values(continues=True, sees=False))
+            found = Findings("vllm", version, [UpstreamModel(name) for name in names])
+            await findings.store(session, engine_id, found, publish=True)
+        return {name: (each.continues, each.sees) for name, each in (await rows.deployments()).items()}
+
+    same = await prove_and_find("linden", "hazel", version="0.32")
+    upgraded = await prove_and_find("linden", "hazel", version="0.33")
+    await prove_and_find("hazel", version="0.33")
+    back = await prove_and_find("linden", "hazel", version="0.33")
+
+    assert same == {"linden": (True, False), "hazel": (True, False)}
+    assert upgraded == {"linden": (None, None), "hazel": (None, None)}
+    assert back == {"linden": (None, None), "hazel": (True, False)}
 
 
 async def test_a_context_length_follows_the_engine_and_is_not_forgotten(rows: Rows) -> None:

@@ -1,9 +1,9 @@
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from backend.engines.request import JSON, ChatRequest, body_of
+from backend.engines.request import JSON, ChatMessage, ChatRequest, body_of
 from tests.engines.support import question
 
 
@@ -50,7 +50,8 @@ def test_only_role_and_content_of_a_message_are_sent() -> None:
         {"stop": [""]},
         {"max_tokens": 0},
         {"max_completion_tokens": 10**9},
-        {"add_generation_prompt": "no"},
+        {"add_generation_prompt": False},
+        {"continue_final_message": True},
         {"chat_template_kwargs": {"enable_thinking": {"x": 1}}},
         {"reasoning_effort": "x" * 201},
     ],
@@ -66,6 +67,62 @@ def test_a_temperature_out_of_bounds_never_leaves(temperature: float) -> None:
         body_of(question(temperature=temperature))
 
 
-def test_continuing_is_told_by_the_last_message() -> None:
-    assert not question().goes_on
-    assert ChatRequest("m", [{"role": "user", "content": "Count"}, {"role": "assistant", "content": "One,"}]).goes_on
+def test_an_unfinished_answer_is_continued_and_nothing_else() -> None:
+    asked: list[ChatMessage] = [{"role": "user", "content": "Count"}]
+    begun: list[ChatMessage] = [*asked, {"role": "assistant", "content": "One,"}]
+
+    body = json.loads(body_of(ChatRequest("m", begun, continues=True)))
+
+    assert (body["add_generation_prompt"], body["continue_final_message"]) == (False, True)
+    assert "continue_final_message" not in json.loads(body_of(ChatRequest("m", begun)))
+    for messages in (asked, []):
+        with pytest.raises(ValueError, match="can be continued"):
+            body_of(ChatRequest("m", messages, continues=True))
+
+
+def test_a_picture_goes_along_as_a_data_url_of_our_own() -> None:
+    parts = [text("What is this?"), image("data:image/webp;base64,UklGRg==")]
+
+    [message] = json.loads(body_of(saying(parts)))["messages"]
+
+    assert message == {"role": "user", "content": parts}
+    assert list(json.loads(body_of(saying([text("x") | {"name": "alice"}])))["messages"][0]["content"][0]) == [
+        "type",
+        "text",
+    ]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://10.0.0.1/cat.png",
+        "file:///etc/passwd",
+        "data:image/svg+xml;base64,PHN2Zz4=",
+        "data:text/html;base64,PGI+",
+        "data:image/png,raw",
+        "data:image/png;base64,",
+        "data:image/png;base64,iVBO\n",
+        "DATA:image/png;base64,iVBO",
+    ],
+)
+def test_nothing_but_a_picture_of_ours_is_sent_as_one(url: str) -> None:
+    with pytest.raises(ValueError, match="part of a message"):
+        body_of(saying([image(url)]))
+
+
+@pytest.mark.parametrize("parts", [[{"type": "input_audio"}], [{"type": "text"}], [{"type": "text", "text": 1}], []])
+def test_other_parts_never_leave(parts: list[object]) -> None:
+    with pytest.raises(ValueError, match="part"):
+        body_of(saying(parts))
+
+
+def text(words: str) -> dict[str, object]:
+    return {"type": "text", "text": words}
+
+
+def image(url: str) -> dict[str, object]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def saying(parts: Sequence[object]) -> ChatRequest:
+    return question(messages=[{"role": "user", "content": parts}])

@@ -45,6 +45,7 @@ from tests.fakes.script import (
     Step,
     T,
     Thought,
+    after,
     cut,
     cut_at,
     error,
@@ -106,7 +107,12 @@ class Asked:
 
     @property
     def last_text(self) -> str:
-        return str(self.messages[-1].get("content")) if self.messages else ""
+        return tokens.text_of(self.messages[-1].get("content")) if self.messages else ""
+
+    @property
+    def continues(self) -> bool:
+        """It asks for the rest of its last message."""
+        return bool(self.body.get("continue_final_message")) and not self.body.get("add_generation_prompt", True)
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,21 @@ def is_title(asked: Asked) -> bool:
     """Titles are the only answers of at most 32 tokens that the product asks for."""
     limit = asked.body.get("max_tokens")
     return isinstance(limit, int) and limit <= 32
+
+
+_COUNTING = ("One, ", "two, ", "three, ", "four, ", "five, ", "six, ", "seven, ", "eight, ", "nine, ", "ten.")
+_PROBES: dict[str, Sequence[Step]] = {
+    "Count from one to ten in words.": _COUNTING,
+    "Name the days of the week.": ("Monday, ", "Tuesday, ", "Wednesday, ", "Thursday."),
+    "What colour is this?": ("Red.",),
+}
+
+
+def is_probe(asked: Asked) -> bool:
+    """What the product asks an engine to learn what it can do, before anybody asks anything."""
+    limit = asked.body.get("max_tokens")
+    question = tokens.text_of(asked.messages[0].get("content")) if asked.messages else ""
+    return question in _PROBES and isinstance(limit, int) and limit <= 12
 
 
 class FakeEngine:
@@ -144,9 +165,15 @@ class FakeEngine:
         answers_while_loading: bool = False,
         alternating: bool = False,
         system_role: bool = True,
+        continues: bool = True,
+        sees: bool = True,
         keep_alive: int = 5,
     ) -> None:
-        """`seats` is how many answers run at once, `queue` how many may wait; `alternating` is strict about roles."""
+        """`seats` is how many answers run at once, `queue` how many may wait; `alternating` is strict about roles.
+
+        Without `continues` it passes over the fields and begins anew, as many engines do; without `sees` it refuses
+        pictures.
+        """
         self.models = list(models)
         self.adapters = list(adapters)
         self.api_key = api_key
@@ -160,14 +187,23 @@ class FakeEngine:
         self.answers_while_loading = answers_while_loading
         self.alternating = alternating
         self.system_role = system_role
+        self.continues = continues
+        self.sees = sees
 
         self.script: Script | None = None
-        """For every answer that has no plan; without one the question is repeated."""
+        """For every answer that has no plan; without one the question is repeated.
+
+        An unfinished answer that begins like a script is continued with the rest of it.
+        """
         self.title_script: Script = ("A short ", "title")
         self.is_title: Callable[[Asked], bool] = is_title
         self.version = "0.32.0"
 
         self.requests: list[Asked] = []
+        self.probes: list[Asked] = []
+        """Answered aside: at once, from no plan, without a seat, uncounted, and no part of `requests`."""
+        self.counted: list[Json] = []
+        """What it was asked to count the tokens of."""
         self.aborted: list[Aborted] = []
         self.running = 0
         self.cache = tokens.PrefixCache()
@@ -353,6 +389,8 @@ class FakeEngine:
                 return Status(200, self._metrics().encode(), {"content-type": "text/plain; version=1.0.0"})
             case "POST", "/tokenize":
                 return self._tokenize(json.loads(raw))
+            case "POST", "/v1/chat/completions/input_tokens":
+                return self._count(json.loads(raw))
             case "POST", "/detokenize":
                 return Status(200, {"prompt": tokens.decode(json.loads(raw)["tokens"])})
             case "GET", "/__fake/state":
@@ -378,11 +416,14 @@ class FakeEngine:
         }
 
     def _tokenize(self, body: Json) -> Status:
-        if "messages" in body:
-            found = tokens.encode_chat(body["messages"], answers=body.get("add_generation_prompt", True))
-        else:
-            found = tokens.encode(body["prompt"])
+        self.counted.append(body)
+        found = _encode(body) if "messages" in body else tokens.encode(body["prompt"])
         return Status(200, {"count": len(found), "max_model_len": self.window, "tokens": found, "token_strs": None})
+
+    def _count(self, body: Json) -> Status:
+        """As llama.cpp counts."""
+        self.counted.append(body)
+        return Status(200, {"object": "response.input_tokens", "input_tokens": len(_encode(body))})
 
     def _state(self) -> Json:
         last = self.aborted[-1] if self.aborted else None
@@ -412,9 +453,15 @@ class FakeEngine:
             await _answer(send, refusals.bad_json(raw))
             return
         asked = Asked(headers, raw, body)
-        self.requests.append(asked)
+        probes = is_probe(asked)
+        (self.probes if probes else self.requests).append(asked)
         if complaint := self._complaint(body):
             await _answer(send, complaint)
+            return
+        if probes:
+            asked.prompt_tokens = len(_encode(body))
+            script = self._from_where_it_stopped(_PROBES[tokens.text_of(asked.messages[0]["content"])], asked)
+            await _Answering(self, asked, script, send).say_aside()
             return
         if self._is_full and self.queue is not None and self.waiting >= self.queue:
             self.counters.rejected += 1
@@ -436,22 +483,20 @@ class FakeEngine:
         if self.is_title(asked):
             return self.title_script
         if self._plans:
-            return self._plans.popleft()
-        return self._echo(asked) if self.script is None else self.script
-
-    def _echo(self, asked: Asked) -> Script:
-        """The question again; a text to be continued goes on where it stopped."""
-        goes_on = bool(asked.body.get("continue_final_message"))
-        asks = [message for message in asked.messages if message.get("role") == "user"]
-        text = f"You asked: {asks[-1].get('content') if asks else ''}"
-        if goes_on:
-            text = text.removeprefix(asked.last_text)
-        pieces = re.findall(r"\s*\S+|\s+$", text)
+            return self._from_where_it_stopped(self._plans.popleft(), asked)
+        if self.script is not None:
+            return self._from_where_it_stopped(self.script, asked)
+        pieces = self._from_where_it_stopped(_echo(asked), asked)
         limit = asked.body.get("max_tokens")
-        return pieces[:limit] if isinstance(limit, int) else pieces
+        return pieces[:limit] if isinstance(limit, int) and not isinstance(pieces, Status) else pieces
+
+    def _from_where_it_stopped(self, script: Script, asked: Asked) -> Script:
+        if isinstance(script, Status) or not (asked.continues and self.continues):
+            return script
+        return after(script, asked.last_text)
 
     def _look_up(self, asked: Asked) -> None:
-        found = tokens.encode_chat(asked.messages, answers=asked.body.get("add_generation_prompt", True))
+        found = _encode(asked.body)
         asked.prompt_tokens = len(found)
         asked.cached_tokens = self.cache.look_up(found, str(asked.body.get("cache_salt", "")))
         self.counters.prompt_tokens += asked.prompt_tokens
@@ -462,7 +507,7 @@ class FakeEngine:
         if name is not None and name not in (*self.models, *self.adapters):
             return refusals.unknown_model(name, self.models)
         return (
-            refusals.malformed(body)
+            refusals.malformed(body, sees=self.sees)
             or refusals.disorder(body["messages"], alternating=self.alternating, system_role=self.system_role)
             or refusals.too_long(body, self.window)
         )
@@ -509,6 +554,14 @@ class _Answering:
         except asyncio.CancelledError:
             engine.aborted.append(Aborted(self._asked, time.monotonic(), self._steps))
             raise
+
+    async def say_aside(self) -> None:
+        """All at once, whoever has the seats."""
+        assert not isinstance(self._script, Status)
+        await self._begin()
+        words = b"".join(self._word(step) for step in self._script if isinstance(step, str))
+        body = self._chunk({"role": "assistant", "content": ""}) + words + self._ending()
+        await self._send({"type": "http.response.body", "body": body})
 
     @contextlib.contextmanager
     def _waits(self) -> Iterator[None]:
@@ -628,6 +681,22 @@ class _Answering:
 
     def _count_success(self) -> None:
         self._engine.counters.finished(self._reason(), self._tokens, time.monotonic() - self._asked.at)
+
+
+def _echo(asked: Asked) -> Script:
+    """The question again."""
+    asks = [message for message in asked.messages if message.get("role") == "user"]
+    question = tokens.text_of(asks[-1].get("content")) if asks else ""
+    return re.findall(r"\s*\S+|\s+$", f"You asked: {question}")
+
+
+def _encode(body: Json) -> list[int]:
+    """The prompt that a chat, or a question for its length, comes to."""
+    return tokens.encode_chat(
+        body["messages"],
+        answers=body.get("add_generation_prompt", True),
+        continues=body.get("continue_final_message", False),
+    )
 
 
 async def _becomes(condition: Callable[[], bool]) -> None:

@@ -25,7 +25,7 @@ def unknown_model(name: str, known: Sequence[str]) -> Status:
     return refusal(404, message, "NotFoundError", "model")
 
 
-def malformed(body: Mapping[str, Any]) -> Status | None:
+def malformed(body: Mapping[str, Any], *, sees: bool) -> Status | None:
     """The fields themselves, before anything is made of them."""
     limit, temperature, salt = body.get("max_tokens"), body.get("temperature"), body.get("cache_salt")
     if limit is not None and not isinstance(limit, int):
@@ -41,9 +41,16 @@ def malformed(body: Mapping[str, Any]) -> Status | None:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return refusal(400, "Cannot apply chat template to an empty conversation. Provide at least one message.")
-    if any(not isinstance(message.get("content"), str) for message in messages):
+    if body.get("continue_final_message") and body.get("add_generation_prompt", True):
+        both = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+        return refusal(400, both, param="continue_final_message")
+    if not sees and any(_has_picture(message.get("content")) for message in messages):
         return refusal(400, f"{body.get('model')} is not a multimodal model")
     return None
+
+
+def _has_picture(content: object) -> bool:
+    return isinstance(content, list) and any(part.get("type") == "image_url" for part in content)
 
 
 def disorder(messages: Sequence[Mapping[str, Any]], *, alternating: bool, system_role: bool) -> Status | None:
@@ -67,7 +74,13 @@ def too_long(body: Mapping[str, Any], window: int) -> Status | None:
         message = f"max_tokens={limit} cannot be greater than max_model_len={window}."
         advice = "Please request fewer output tokens."
         return refusal(400, f"{message} {advice} (parameter=max_tokens, value={limit})", param="max_tokens")
-    count = len(tokens.encode_chat(body["messages"], answers=body.get("add_generation_prompt", True)))
+    count = len(
+        tokens.encode_chat(
+            body["messages"],
+            answers=body.get("add_generation_prompt", True),
+            continues=body.get("continue_final_message", False),
+        )
+    )
     if count > window:
         message = (
             f"This model's maximum context length is {window} tokens. However, your prompt contains {count} input "

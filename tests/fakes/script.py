@@ -95,6 +95,21 @@ def refusal(status: int, message: str, kind: str = "BadRequestError", param: str
     return Status(status, {"error": {"message": message, "type": kind, "param": param, "code": status}})
 
 
+def after(script: Sequence[Step], prefix: str) -> list[Step]:
+    """What is left of `script` once `prefix` was said. One that does not begin so, or is exact, stays whole."""
+    said = "".join(step for step in script if isinstance(step, str))
+    if any(isinstance(step, bytes) for step in script) or not said.startswith(prefix):
+        return list(script)
+    steps = list(script)
+    while steps and (prefix or isinstance(steps[0], Break)):  # what broke the first part off is over, too
+        step = steps.pop(0)
+        if isinstance(step, str):
+            if len(step) > len(prefix):
+                steps.insert(0, step[len(prefix) :])
+            prefix = prefix[len(step) :]
+    return steps
+
+
 DONE = b"data: [DONE]\n\n"
 END = finish() + DONE
 

@@ -4,8 +4,8 @@ A token is up to four bytes of text. That makes counts plausible and reversible 
 itself, stable: a longer conversation begins with the tokens of the shorter one.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 
 BLOCK = 16
 _BYTES = 4
@@ -21,14 +21,33 @@ def decode(tokens: Iterable[int]) -> str:
     return b"".join(pieces).decode(errors="replace")
 
 
-def encode_chat(messages: Iterable[Mapping[str, object]], *, answers: bool = True) -> list[int]:
-    """The tokens of a conversation as its template writes it; `answers` adds the opening of the next turn."""
+def encode_chat(
+    messages: Sequence[Mapping[str, object]], *, answers: bool = True, continues: bool = False
+) -> list[int]:
+    """The tokens of a conversation as its template writes it.
+
+    `answers` adds the opening of the next turn; `continues` leaves the last one open instead.
+    """
     tokens: list[int] = []
-    for message in messages:
-        content = message.get("content")
-        text = content if isinstance(content, str) else json.dumps(content)
-        tokens += encode(f"<|{message.get('role')}|>\n{text}<|end|>\n")
-    return tokens + encode("<|assistant|>\n") if answers else tokens
+    for number, message in enumerate(messages, 1):
+        end = "" if continues and number == len(messages) else "<|end|>\n"
+        tokens += encode(f"<|{message.get('role')}|>\n{_written(message.get('content'))}{end}")
+    return tokens + encode("<|assistant|>\n") if answers and not continues else tokens
+
+
+def text_of(content: object) -> str:
+    """What is said in words: a content may also be a list of parts."""
+    if not isinstance(content, list):
+        return str(content or "")
+    return " ".join(str(part.get("text")) for part in content if part.get("type") == "text")
+
+
+def _written(content: object) -> str:
+    """A picture takes the room of 64 tokens, its own ones."""
+    pictures = (
+        [part["image_url"]["url"] for part in content if "image_url" in part] if isinstance(content, list) else []
+    )
+    return text_of(content) + "".join(sha256(url.encode()).hexdigest() * 4 for url in pictures)
 
 
 class PrefixCache:
