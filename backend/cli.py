@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from tomllib import TOMLDecodeError
@@ -65,12 +66,18 @@ def _run(chosen: argparse.Namespace, settings: Settings) -> None:
     supervisor.run(settings)
 
 
-def _serve(_chosen: argparse.Namespace, settings: Settings) -> None:
+def _serve(chosen: argparse.Namespace, settings: Settings) -> None:
     if not settings.database_url:
         raise BadSettings("PARLEY_DATABASE_URL must be set. `parley run` brings a database of its own.")
     from backend import serving
 
-    serving.serve(settings)
+    if chosen.process is not None:
+        sockets = [socket.socket(fileno=int(number)) for number in chosen.sockets.split(",")]
+        serving.serve(settings, process=chosen.process, sockets=sockets)
+    elif settings.processes > 1:
+        serving.serve_several(settings)
+    else:
+        serving.serve(settings)
 
 
 def _migrate(_chosen: argparse.Namespace, settings: Settings) -> None:
@@ -203,7 +210,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_to(commands, "run", _run, "start everything on this machine: database, small model, web app").add_argument(
         "--with-parent", action="store_true", help="stop when the program that started this one ends"
     )
-    _add_to(commands, "serve", _serve, "start the web app, with PARLEY_DATABASE_URL")
+    serve = _add_to(commands, "serve", _serve, "start the web app, with PARLEY_DATABASE_URL")
+    serve.add_argument("--process", type=int, help=argparse.SUPPRESS)  # one of several, started by the first
+    serve.add_argument("--sockets", help=argparse.SUPPRESS)
     _add_to(commands, "migrate", _migrate, "bring the database up to date, as PARLEY_MIGRATE_DATABASE_URL")
     _add_to(commands, "setup-link", _setup_link, "print a new one-time link for the first account")
     _add_to(commands, "doctor", _doctor, "check settings, database and engines")

@@ -4,23 +4,40 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from backend.accounts import queries
 from backend.accounts.models import User
 from backend.accounts.passwords import Passwords
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Turns
-from backend.core.db import Sessions
+from backend.core.db import Session, Sessions
+from backend.core.errors import NotSignedIn
+from backend.core.i18n import _
 from backend.core.settings import Settings
 from backend.engines.registry import Registry
+from backend.files.extracting import Extractor
+from backend.files.service import Limits
 from web.streaming import OpenStreams
+from web.viewer import Viewer
 
 
-def current_user(request: Request) -> User:
+def current_user(request: Request) -> Viewer:
     """The policy table has let them in already (`web/policy.py`)."""
-    user: User = request.state.login.user
-    return user
+    viewer: Viewer = request.state.viewer
+    return viewer
 
 
-CurrentUser = Annotated[User, Depends(current_user)]
+CurrentUser = Annotated[Viewer, Depends(current_user)]
+
+
+async def own_row(viewer: CurrentUser, session: Session) -> User:
+    found = await session.scalar(queries.person(viewer.id))
+    if found is None:
+        raise NotSignedIn(_("Please sign in."))
+    return found
+
+
+#: For routes that change the person who asks; what others read of them is remembered and costs nothing.
+OwnRow = Annotated[User, Depends(own_row)]
 
 
 def _from_state(name: str) -> Any:
@@ -38,4 +55,6 @@ Hasher = Annotated[Passwords, _from_state("passwords")]
 RunningTurns = Annotated[Turns, _from_state("turns")]
 TitleMaker = Annotated[Titles, _from_state("titles")]
 Models = Annotated[Registry, _from_state("registry")]
+FileReader = Annotated[Extractor, _from_state("extractor")]
+FileLimits = Annotated[Limits, _from_state("limits")]
 Streams = Annotated[OpenStreams, _from_state("streams")]

@@ -12,13 +12,11 @@ from fastapi.routing import iter_route_contexts
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.routing import BaseRoute, Mount, Route
 
-from backend.accounts import sessions
-from backend.accounts.models import LoginSession
 from backend.core.db import Session, act_for
 from backend.core.errors import NotFound, NotSignedIn
 from backend.core.i18n import _
 from web.cookies import SESSION
-from web.viewer import Viewer
+from web.logins import Login
 
 
 class Access(Enum):
@@ -51,8 +49,15 @@ POLICY: dict[tuple[str, str], Access] = {
     ("GET", "/chat/{conversation_id}/messages/{message_id}/events"): Access.SIGNED_IN,
     ("GET", "/chat/{conversation_id}/messages/{message_id}"): Access.SIGNED_IN,
     ("POST", "/chat/{conversation_id}/messages/{message_id}/stop"): Access.SIGNED_IN,
-    ("POST", "/chat/{conversation_id}/messages/{message_id}/retry"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/regenerate"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/continue"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/show"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/delete"): Access.SIGNED_IN,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/fork"): Access.SIGNED_IN,
     ("GET", "/conversations"): Access.SIGNED_IN,
+    ("POST", "/files"): Access.SIGNED_IN,
+    ("GET", "/files/{file_id}"): Access.SIGNED_IN,
+    ("POST", "/files/{file_id}/remove"): Access.SIGNED_IN,
     # One's own settings
     ("GET", "/settings"): Access.SIGNED_IN,
     ("POST", "/settings"): Access.SIGNED_IN,
@@ -90,8 +95,9 @@ def check(routes: Iterable[BaseRoute]) -> None:
 
 
 async def authorize(request: Request, session: Session) -> None:
-    """Runs before every route, in its transaction: looks the session up, applies the table, names the person to SQL.
+    """Runs before every route, in its transaction: finds the session, applies the table, names the person to SQL.
 
+    A session that is remembered costs no statement, and the transaction begins with the first one of the route.
     Where anybody may come nobody is looked up. A health check needs no database for that, and a sign-in holds no
     connection while its password is hashed, however many cookies are sent along.
     """
@@ -105,16 +111,19 @@ async def authorize(request: Request, session: Session) -> None:
     if login is None:
         raise NotSignedIn(_("Please sign in."))
     request.state.login = login
-    request.state.viewer = Viewer.of(login)
-    await act_for(session, login.user_id)
-    if access is Access.ADMIN and not login.user.is_admin:
+    request.state.viewer = login.viewer
+    await act_for(session, login.viewer.id)
+    if access is Access.ADMIN and not login.viewer.is_admin:
         raise NotFound(_("There is no page here."))
 
 
-async def find_login(request: Request, session: AsyncSession) -> LoginSession | None:
+async def find_login(request: Request, session: AsyncSession) -> Login | None:
     """The session the browser's cookie names, while it lasts."""
     token = request.cookies.get(SESSION.name(request))
-    return await sessions.find(session, token, request.state.lifetime) if token else None
+    if not token:
+        return None
+    login: Login | None = await request.state.logins.find(session, token, request.state.lifetime)
+    return login
 
 
 def _keys(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:

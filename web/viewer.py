@@ -1,4 +1,4 @@
-"""Who looks at a page: a copy of what templates show, which no rollback can empty."""
+"""Who looks at a page: a copy of what routes and templates ask for, which outlives the row it was read from."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -8,8 +8,9 @@ from sqlalchemy import delete, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import passwords, queries, sessions, throttle
-from backend.accounts.models import OneTimeLink, Purpose, Role, User, normal_email
+from backend.accounts.models import OneTimeLink, Purpose, Role, Theme, User, normal_email
 from backend.accounts.passwords import Passwords
+from backend.core.bus import notify
 from backend.core.clock import now
 from backend.core.db import Sessions, broken
 from backend.core.errors import BadInput, Conflict, NotFound
@@ -93,17 +94,29 @@ async def change_role(session: AsyncSession, person: User, role: Role) -> None:
 
 
 async def disable(session: AsyncSession, person: User) -> None:
-    """Sign the person out everywhere and let nobody in again; their data stays."""
+    """Sign the person out everywhere, stop what is being written for them, let nobody in again; their data stays."""
     await _hold(session, person)
     if person.is_admin:
         await _keep_an_admin(session, person)
     person.disabled_at = person.disabled_at or now()
     await sessions.close_all_of(session, person.id)
+    await notify(session, "stop", {"owner": person.id.hex})
     await _forget_links(session, person.id)
 
 
 def enable(person: User) -> None:
     person.disabled_at = None
+
+
+async def change_profile(session: AsyncSession, person: User, *, name: str, time_zone: str | None) -> None:
+    person.name = clean_name(name)
+    person.time_zone = time_zone
+    await sessions.changed(session, person.id)
+
+
+async def choose_theme(session: AsyncSession, person: User, theme: Theme) -> None:
+    person.theme = theme
+    await sessions.changed(session, person.id)
 
 
 async def set_password(session: AsyncSession, person: User, password_hash: str) -> None:

@@ -1,4 +1,8 @@
-"""Signed-in browsers: an opaque token in the cookie, its digest in the table."""
+"""Signed-in browsers: an opaque token in the cookie, its digest in the table.
+
+Every process remembers for some seconds whom it has looked up (`web/logins.py`). So whatever ends a session or changes
+what is remembered says so on the bus, in the same transaction: here, and nowhere else.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,8 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import queries
 from backend.accounts.models import LoginSession, User
+from backend.core.bus import notify
 from backend.core.clock import now
 from backend.core.security import digest, new_token
+
+TOPIC = "sessions"  # {"user_id": …, "ended": whether they were signed out somewhere}
 
 _TOUCH_EVERY = timedelta(minutes=1)  # last_seen_at is written at most this often
 
@@ -73,12 +80,25 @@ async def find(session: AsyncSession, token: str, lifetime: Lifetime) -> LoginSe
 
 
 async def close(session: AsyncSession, token: str) -> None:
-    await session.execute(delete(LoginSession).where(LoginSession.token_digest == digest(token)))
+    closed = delete(LoginSession).where(LoginSession.token_digest == digest(token)).returning(LoginSession.user_id)
+    user_id = await session.scalar(closed)
+    if user_id is not None:
+        await _announce(session, user_id, ended=True)
 
 
 async def close_all_of(session: AsyncSession, user_id: UUID) -> None:
     await session.execute(delete(LoginSession).where(LoginSession.user_id == user_id))
+    await _announce(session, user_id, ended=True)
+
+
+async def changed(session: AsyncSession, user_id: UUID) -> None:
+    """They stay signed in; only what is remembered of them (name, theme, time zone) is to be read again."""
+    await _announce(session, user_id, ended=False)
 
 
 async def delete_ended(session: AsyncSession, before: datetime) -> None:
     await session.execute(delete(LoginSession).where(LoginSession.expires_at < before))
+
+
+async def _announce(session: AsyncSession, user_id: UUID, *, ended: bool) -> None:
+    await notify(session, TOPIC, {"user_id": str(user_id), "ended": ended})

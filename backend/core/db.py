@@ -2,19 +2,20 @@
 
 Row-level security is the second net below the queries (`migrations/`): every transaction says for whom it runs, a
 person (`as_person`) or one of our own loops (`as_worker`), and the policies on conversations and messages show
-nothing to a transaction that said neither.
+nothing to a transaction that said neither. It says so as it begins, which it does with its first statement: a request
+that asks the database nothing costs it nothing.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from uuid import UUID
 
 import psycopg
 from fastapi import Depends, Request
-from sqlalchemy import DateTime, Enum, ExceptionContext, MetaData, event, text
+from sqlalchemy import Connection, DateTime, Enum, ExceptionContext, MetaData, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError, TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session as SyncSession, SessionTransaction, mapped_column
@@ -23,13 +24,16 @@ from backend.core.clock import now
 from backend.core.errors import AppError
 from backend.core.ids import new_id
 
+if TYPE_CHECKING:
+    from backend.core.bus import Bus
+
 # Bounds for one statement and one transaction, so that nothing of ours can hold the database for long.
-_SERVER_SETTINGS = (
+SERVER_SETTINGS = (
     "-c statement_timeout=10s -c lock_timeout=3s -c idle_in_transaction_session_timeout=15s -c timezone=UTC"
 )
 
-#: What SQLAlchemy raises while Postgres is away or restarting; answered with 503.
-DatabaseGone = (OperationalError, InterfaceError, PoolTimeout)
+#: What SQLAlchemy and psycopg raise while Postgres is away or restarting; answered with 503.
+DatabaseGone = (OperationalError, InterfaceError, PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError)
 
 
 class Base(DeclarativeBase):
@@ -70,7 +74,8 @@ def connect(url: str, *, connections: int) -> AsyncEngine:
     """A pool of exactly `connections`; a caller waits at most 5 s for one and is then told to try again.
 
     No ping before use: it would cost every request a round trip, and after a restart of Postgres the first failure
-    empties the pool anyway.
+    empties the pool anyway. To the driver every connection is in autocommit: `Sessions` begin their transactions
+    themselves (see `_begin`), and nobody else writes.
     """
     engine = create_async_engine(
         url,
@@ -78,7 +83,7 @@ def connect(url: str, *, connections: int) -> AsyncEngine:
         max_overflow=0,
         pool_timeout=5,
         hide_parameters=True,  # what people wrote must not reach a log by way of an error
-        connect_args={"options": _SERVER_SETTINGS, "connect_timeout": 5},
+        connect_args={"options": SERVER_SETTINGS, "connect_timeout": 5, "autocommit": True},
     )
     event.listen(engine.sync_engine, "handle_error", _leave_out_the_row)
     return engine
@@ -93,11 +98,17 @@ def _leave_out_the_row(context: ExceptionContext) -> None:
             shown.args = (f"({type(cause).__qualname__}) {cause}",)
 
 
+class _Transaction(SyncSession):
+    """What `Sessions` opens, so that the events below are about nobody else's."""
+
+
 class Sessions:
     """Opens transactions for those who are not a request: tasks, loops, streams."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._make = async_sessionmaker(engine, expire_on_commit=False)
+    def __init__(self, engine: AsyncEngine, bus: "Bus | None" = None) -> None:
+        self._make = async_sessionmaker(
+            engine, expire_on_commit=False, info={"bus": bus}, sync_session_class=_Transaction
+        )
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncSession]:
@@ -116,13 +127,29 @@ class Sessions:
     async def as_worker(self) -> AsyncIterator[AsyncSession]:
         """For our own loops, which look after everybody's answers."""
         async with self.begin() as session:
-            await session.execute(text("SELECT set_config('parley.worker', 'on', true)"))
+            await _declare(session, "parley.worker", "on")
             yield session
 
 
 async def act_for(session: AsyncSession, person_id: UUID) -> None:
     """Show this transaction the rows of one person, until it ends."""
-    await session.execute(text("SELECT set_config('parley.person', :id, true)"), {"id": str(person_id)})
+    await _declare(session, "parley.person", str(person_id))
+
+
+async def _declare(session: AsyncSession, name: str, value: str) -> None:
+    """Right away where the transaction is under way; else it begins with it, in the same round trip."""
+    session.info["declared"] = f"SELECT set_config('{name}', '{value}', true)"
+    if session.info.get("begun") is session.sync_session.get_transaction():
+        await session.execute(text(session.info["declared"]))
+
+
+@event.listens_for(_Transaction, "after_begin")
+def _begin(session: SyncSession, transaction: SessionTransaction, connection: Connection) -> None:
+    if transaction.nested:
+        return
+    statements = ["BEGIN", session.info["declared"]] if "declared" in session.info else ["BEGIN"]
+    connection.exec_driver_sql("; ".join(statements), execution_options={"no_parameters": True})
+    session.info["begun"] = transaction
 
 
 async def open_session(request: Request) -> AsyncIterator[AsyncSession]:
@@ -149,7 +176,7 @@ def _run_after_commit(session: AsyncSession) -> None:
         work()
 
 
-@event.listens_for(SyncSession, "after_soft_rollback")
+@event.listens_for(_Transaction, "after_soft_rollback")
 def _forget_after_commit(session: SyncSession, ended: SessionTransaction) -> None:
     """A savepoint takes only its own work with it, the transaction takes all."""
     asked = session.info.pop("after_commit", [])
@@ -161,8 +188,8 @@ def broken(**meanings: AppError) -> Iterator[None]:
     """Give a broken constraint its meaning: `broken(uq_users_email=Conflict("…"))`. Others pass through."""
     try:
         yield
-    except IntegrityError as error:
-        cause = error.orig
+    except (IntegrityError, psycopg.IntegrityError) as error:
+        cause = error.orig if isinstance(error, IntegrityError) else error
         name = cause.diag.constraint_name if isinstance(cause, psycopg.Error) else None
         if name in meanings:
             raise meanings[name] from error

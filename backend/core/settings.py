@@ -88,10 +88,14 @@ class Settings(BaseSettings):
     idle_seconds: Annotated[float, Field(gt=0)] = 60
     probe_seconds: Annotated[float, Field(gt=0)] = 10
 
+    processes: Annotated[int, Field(ge=1, le=64)] = 1
     drain_seconds: Annotated[float, Field(ge=0)] = 10
     database_connections: Annotated[int, Field(ge=2, le=200)] = 10
 
     message_bytes: Annotated[int, Field(ge=1024, le=16 * 1024 * 1024)] = 1024 * 1024
+    file_bytes: Annotated[int, Field(ge=1024, le=200 * 1024 * 1024)] = 20 * 1024 * 1024
+    file_characters: Annotated[int, Field(ge=1000, le=10_000_000)] = 400_000
+    files_per_message: Annotated[int, Field(ge=1, le=50)] = 10
     session_idle_hours: Annotated[float, Field(gt=0)] = 12
     session_days: Annotated[float, Field(gt=0)] = 7
     titles: bool = True

@@ -24,7 +24,14 @@ def new_support_id() -> str:
 
 
 class JsonLines(logging.Formatter):
-    """JSON escapes line breaks, so nothing a stranger sends can forge a second line."""
+    """JSON escapes line breaks, so nothing a stranger sends can forge a second line.
+
+    `process` is the number of one of several that write to the same place.
+    """
+
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -33,6 +40,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if self._process is not None:
+            line["process"] = self._process
         if current := support_id.get():
             line["support_id"] = current
         line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
@@ -44,9 +53,9 @@ class JsonLines(logging.Formatter):
             return json.dumps({key: str(value) for key, value in line.items()})
 
 
-def configure_logging(level: int = logging.INFO) -> None:
+def configure_logging(level: int = logging.INFO, *, process: int | None = None) -> None:
     """JSON lines on standard output, for everything in the process."""
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLines(process))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("uvicorn.access").disabled = True  # it would write query strings; the gate logs paths

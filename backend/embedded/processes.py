@@ -27,10 +27,12 @@ def start(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     death_signal: signal.Signals = signal.SIGTERM,
+    keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """A child in a session of its own: Ctrl-C reaches only us, we end the children in order.
 
-    When we die without a chance to do so (kill -9), the kernel sends each of them `death_signal`.
+    When we die without a chance to do so (kill -9), the kernel sends each of them `death_signal`. Of our open files it
+    has only those in `keep`.
     """
     identity = f"{user.uid}:{user.gid}" if user else "-"
     launch = [sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), str(int(death_signal)), identity]
@@ -42,6 +44,7 @@ def start(
         cwd=cwd,
         env=env,
         start_new_session=True,
+        pass_fds=keep,
     )
 
 

@@ -75,9 +75,10 @@ def test_it_prints_a_link_answers_stops_and_keeps_everything(tmp_path: Path) -> 
 
 def test_a_killed_run_leaves_nothing_and_the_next_one_starts(tmp_path: Path) -> None:
     port = free_port()
-    with Console("run", data_dir=tmp_path, port=port) as killed:
+    with Console("run", data_dir=tmp_path, port=port, processes=2) as killed:
         killed.link()
         busy = processes_below(tmp_path)
+        serving = [pid for pid in busy if "--process" in Path(f"/proc/{pid}/cmdline").read_text()]
 
         killed.process.kill()
 
@@ -87,6 +88,7 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_starts(tmp_path: Path) -> 
         next_one.stop()
 
     assert len(busy) > 3
+    assert len(serving) == 2
     assert gone
     assert 'name="password"' in opened
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -12,12 +13,15 @@ from starlette.routing import Mount, Route, WebSocketRoute
 
 from backend.accounts.models import User
 from backend.accounts.sessions import Lifetime
+from backend.core.bus import Bus
 from backend.core.db import Session, Sessions
 from backend.core.errors import Conflict
 from tests.conftest import sign_in
 from tests.web.small import small_site
 from web import policy
+from web.logins import Logins
 from web.policy import POLICY, Access, PolicyBroken
+from web.streaming import OpenStreams
 
 router = APIRouter()
 ROWS = {
@@ -56,8 +60,14 @@ LIFETIME = Lifetime(timedelta(hours=12), timedelta(days=7))
 
 
 @pytest.fixture
-async def client(db: Sessions) -> AsyncIterator[httpx.AsyncClient]:
-    async with small_site(router, dependencies=(policy.authorize,), sessions=db, lifetime=LIFETIME) as client:
+async def state(db: Sessions, database: str) -> AsyncIterator[dict[str, Any]]:
+    async with Bus(database) as bus:
+        yield {"sessions": db, "lifetime": LIFETIME, "logins": Logins(bus, OpenStreams())}
+
+
+@pytest.fixture
+async def client(state: dict[str, Any]) -> AsyncIterator[httpx.AsyncClient]:
+    async with small_site(router, dependencies=(policy.authorize,), **state) as client:
         client.headers["sec-fetch-site"] = "same-origin"
         yield client
 
@@ -65,9 +75,10 @@ async def client(db: Sessions) -> AsyncIterator[httpx.AsyncClient]:
 async def test_a_route_runs_for_its_person(client: httpx.AsyncClient, db: Sessions, alice: User) -> None:
     client.cookies["sid"] = await sign_in(db, alice)
 
-    reply = await client.get("/for-people")
+    first, remembered = await client.get("/for-people"), await client.get("/for-people")
 
-    assert (reply.status_code, reply.text) == (200, str(alice.id))
+    assert (first.status_code, first.text) == (200, str(alice.id))
+    assert (remembered.status_code, remembered.text) == (200, str(alice.id))
 
 
 async def test_anybody_may_come_where_the_table_says_so(client: httpx.AsyncClient) -> None:
@@ -136,12 +147,10 @@ async def test_a_refusal_is_explained_to_its_person(client: httpx.AsyncClient, d
     assert "This has changed meanwhile." in reply.text
 
 
-async def test_over_https_only_the_protected_cookie_counts(db: Sessions, alice: User) -> None:
+async def test_over_https_only_the_protected_cookie_counts(db: Sessions, alice: User, state: dict[str, Any]) -> None:
     """A neighbour on another name of the domain can set `sid`, but not `__Host-sid`."""
     token = await sign_in(db, alice)
-    site = small_site(
-        router, origin="https://chat.test", dependencies=(policy.authorize,), sessions=db, lifetime=LIFETIME
-    )
+    site = small_site(router, origin="https://chat.test", dependencies=(policy.authorize,), **state)
     async with site as client:
         plain = await client.get("/for-people", headers={"cookie": f"sid={token}"})
         protected = await client.get("/for-people", headers={"cookie": f"__Host-sid={token}"})

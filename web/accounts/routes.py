@@ -1,6 +1,6 @@
 """The ways in and out, and one's own settings. What happens on a way in is told in `backend/accounts/entrance.py`."""
 
-from functools import cache, partial
+from functools import cache
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
@@ -13,7 +13,7 @@ from backend.accounts.entrance import JOINING
 from backend.accounts.models import OneTimeLink, Purpose, Theme, User
 from backend.accounts.service import EmailTaken, LinkEnded
 from backend.core.clock import now
-from backend.core.db import Session, after_commit
+from backend.core.db import Session
 from backend.core.i18n import _, ngettext
 from backend.core.text import clean, one_line
 from backend.engines.registry import Registry
@@ -21,7 +21,7 @@ from web import policy
 from web.accounts.arriving import Arriving, kept_secret, let_in, take_secret
 from web.chat.pages import load_sidebar
 from web.cookies import SESSION
-from web.dependencies import CurrentUser, DeploymentSettings, Models, Streams
+from web.dependencies import DeploymentSettings, Models, OwnRow
 from web.errors import safe_next
 from web.forms import plain_form
 from web.rendering import find_zone, page
@@ -70,12 +70,11 @@ async def sign_in(
 
 
 @router.post("/logout")
-async def sign_out(request: Request, session: Session, settings: DeploymentSettings, streams: Streams) -> Response:
+async def sign_out(request: Request, session: Session, settings: DeploymentSettings) -> Response:
     """Drafts and whatever a browser kept go, too, where browsers listen to that: over https, and on this machine."""
     token = request.cookies.get(SESSION.name(request))
-    if token and (login := await policy.find_login(request, session)):
+    if token:
         await sessions.close(session, token)
-        after_commit(session, partial(streams.end_all_of, login.user_id))
     response = RedirectResponse("/login", status_code=303)
     SESSION.clear(request, response)
     if settings.is_https or settings.is_loopback:
@@ -181,9 +180,7 @@ async def show_join(request: Request, session: Session, secret: str | None = Non
 
 
 @router.post("/join")
-async def join(
-    request: Request, arrival: Arriving, streams: Streams, password: Annotated[str, Form()] = ""
-) -> Response:
+async def join(request: Request, arrival: Arriving, password: Annotated[str, Form()] = "") -> Response:
     secret = kept_secret(request)
     try:
         async with arrival.db.begin() as session:
@@ -191,8 +188,6 @@ async def join(
         if errors := _weakness("password", password):
             return _join_page(request, link, errors)
         token = await entrance.join(arrival, secret, password)
-        if link.user_id:
-            streams.end_all_of(link.user_id)
     except LinkEnded:
         return _ended(request, "join")
     return let_in(request, token, "/")
@@ -222,14 +217,14 @@ def _weakness(field: str, password: str) -> dict[str, str]:
 
 
 @router.get("/settings")
-async def settings_page(request: Request, user: CurrentUser, session: Session, saved: str = "") -> HTMLResponse:
+async def settings_page(request: Request, user: OwnRow, session: Session, saved: str = "") -> HTMLResponse:
     return await _settings_page(request, session, user, saved=saved if saved in ("profile", "password") else None)
 
 
 @router.post("/settings")
 async def save_profile(
     request: Request,
-    user: CurrentUser,
+    user: OwnRow,
     session: Session,
     name: Annotated[str, Form()] = "",
     time_zone: Annotated[str, Form()] = "",
@@ -242,20 +237,20 @@ async def save_profile(
         errors["time_zone"] = _("There is no such time zone.")
     if errors:
         return await _settings_page(request, session, user, errors=errors, name=clean(name), time_zone=clean(time_zone))
-    user.name = service.clean_name(name)
-    user.time_zone = time_zone or None
+    await service.change_profile(session, user, name=name, time_zone=time_zone or None)
     return RedirectResponse("/settings?saved=profile", status_code=303)
 
 
 @router.post("/settings/theme")
 async def choose_theme(
     request: Request,
-    user: CurrentUser,
+    user: OwnRow,
+    session: Session,
     theme: Annotated[Theme, Form()],
     target: Annotated[str, Form(alias="next")] = "/settings",
 ) -> Response:
     """For a script there is nothing to draw: it has changed the colours already, and a running answer stays in view."""
-    user.theme = theme
+    await service.choose_theme(session, user, theme)
     if request.headers.get("hx-request"):
         return Response(status_code=204)
     return RedirectResponse(safe_next(target), status_code=303)
@@ -264,10 +259,9 @@ async def choose_theme(
 @router.post("/settings/password")
 async def change_password(
     request: Request,
-    user: CurrentUser,
+    user: OwnRow,
     session: Session,
     arrival: Arriving,
-    streams: Streams,
     current_password: Annotated[str, Form()] = "",
     new_password: Annotated[str, Form()] = "",
 ) -> Response:
@@ -277,7 +271,6 @@ async def change_password(
     if not errors:
         token = await entrance.change_password(arrival, user, current_password, new_password)
         if token:
-            streams.end_all_of(user.id)
             return let_in(request, token, "/settings?saved=password")
         errors["current_password"] = _(
             "This is not your password. After several tries, wait a minute before the next one."
@@ -304,7 +297,7 @@ async def _settings_page(
         saved=saved,
         zones=_zones(),
         **shown,
-        **await load_sidebar(request, session, user, current=None),
+        **await load_sidebar(request, session, request.state.viewer, current=None),
     )
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -14,12 +13,13 @@ from backend.accounts import queries, service
 from backend.accounts.models import Purpose, Role, User
 from backend.accounts.service import EmailTaken
 from backend.core.clock import now
-from backend.core.db import Session, after_commit
+from backend.core.db import Session
 from backend.core.errors import AppError, BadInput, Conflict
 from backend.core.text import clean
-from web.dependencies import CurrentUser, DeploymentSettings, RunningTurns, Streams
+from web.dependencies import CurrentUser, DeploymentSettings
 from web.forms import plain_form
 from web.rendering import page
+from web.viewer import Viewer
 
 router = APIRouter(dependencies=[Depends(plain_form)])
 
@@ -111,26 +111,21 @@ async def change_role(
     person: Person,
     user: CurrentUser,
     session: Session,
-    streams: Streams,
     role: Annotated[Role, Form()],
 ) -> Response:
     try:
         await service.change_role(session, person, role)
     except Conflict as conflict:
         return await _refused(request, session, user, conflict)
-    after_commit(session, partial(streams.end_all_of, person.id))
     return _done(person, user)
 
 
 @router.post("/admin/people/{person_id}/disable")
-async def disable(
-    request: Request, person: Person, user: CurrentUser, session: Session, turns: RunningTurns
-) -> Response:
+async def disable(request: Request, person: Person, user: CurrentUser, session: Session) -> Response:
     try:
         await service.disable(session, person)
     except Conflict as conflict:
         return await _refused(request, session, user, conflict)
-    after_commit(session, partial(turns.stop_all, owner_id=person.id))
     return _done(person, user)
 
 
@@ -140,7 +135,7 @@ async def enable(person: Person, user: CurrentUser) -> Response:
     return _done(person, user)
 
 
-def _done(person: User, user: User) -> Response:
+def _done(person: User, user: Viewer) -> Response:
     """Who changed themselves was signed out by it, and is perhaps no administrator any more."""
     return RedirectResponse("/" if person.id == user.id else "/admin/people", status_code=303)
 
@@ -152,14 +147,14 @@ async def _new_link(session: AsyncSession, origin: str, person: User) -> NewLink
     return NewLink(person.name, purpose, f"{origin}/join?secret={secret}", expires_at)
 
 
-async def _refused(request: Request, session: AsyncSession, user: User, error: AppError) -> HTMLResponse:
+async def _refused(request: Request, session: AsyncSession, user: Viewer, error: AppError) -> HTMLResponse:
     return await _page(request, session, user, status=error.status, problem=str(error))
 
 
 async def _page(
     request: Request,
     session: AsyncSession,
-    user: User,
+    user: Viewer,
     *,
     status: int = 200,
     link: NewLink | None = None,
@@ -179,7 +174,7 @@ async def _page(
     )
 
 
-def _row(person: User, user: User) -> PersonRow:
+def _row(person: User, user: Viewer) -> PersonRow:
     state = "disabled" if person.disabled_at else "invited" if person.password_hash is None else "active"
     return PersonRow(
         person.id, person.name, person.email, person.role, state, person.last_seen_at, person.id == user.id

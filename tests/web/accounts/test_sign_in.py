@@ -310,8 +310,8 @@ async def test_no_page_is_kept_by_the_browser_so_back_shows_nothing_after_signin
 async def test_a_session_that_idled_or_grew_old_leads_to_sign_in(
     signed_in: SignIn, db: Sessions, alice: User, ended: dict[str, timedelta]
 ) -> None:
-    page = await signed_in(alice)
-    before = await page.get("/settings")
+    page, other = await signed_in(alice), await signed_in(alice)
+    before = await other.get("/settings")
 
     async with db.begin() as session:
         await session.execute(update(LoginSession).values({name: now() + shift for name, shift in ended.items()}))

@@ -1,0 +1,22 @@
+"""Work that is for one process at a time, however many there are and on whatever host: the database is the referee."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from backend.core.db import Sessions
+from backend.core.security import digest
+
+
+@asynccontextmanager
+async def only_one(sessions: Sessions, name: str) -> AsyncIterator[AsyncSession | None]:
+    """A transaction that nobody else has under this name until it ends; None where somebody else has it right now.
+
+    It ends with its connection, too, so a process that was killed holds up nobody.
+    """
+    key = int.from_bytes(digest(name)[:8], signed=True)
+    async with sessions.begin() as session:
+        mine = await session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": key})
+        yield session if mine else None

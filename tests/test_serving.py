@@ -1,0 +1,202 @@
+"""`parley serve` as an operator runs it: processes of its own, ended by signals."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.accounts.models import User
+from backend.core.db import Sessions
+from backend.core.ids import new_id
+from backend.core.settings import Settings
+from backend.embedded import processes
+from tests.conftest import SECRET, sign_in
+from tests.fakes.engine import FakeEngine
+
+ROOT = Path(__file__).parents[1]
+
+
+class Served:
+    """A `parley serve` with what it says; whatever it started is gone when the test has ended."""
+
+    def __init__(self, settings: Settings, output: Path, **more: object) -> None:
+        ours: dict[str, object] = {
+            "database_url": settings.database_url,
+            "secret_key": SECRET,
+            "port": settings.port,
+            "engines": json.dumps([{"name": engine.name, "url": engine.url} for engine in settings.engines]),
+            "probe_seconds": settings.probe_seconds,
+            "titles": 0,
+        }
+        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("PARLEY_")}
+        self.address = f"http://127.0.0.1:{settings.port}"
+        self._output = output
+        with output.open("wb") as written:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "backend", "serve"],
+                cwd=ROOT,
+                env=surroundings | {f"PARLEY_{name.upper()}": str(value) for name, value in (ours | more).items()},
+                stdout=written,
+                stderr=subprocess.STDOUT,
+            )
+        self._seen: set[int] = set()
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._output.read_text().splitlines()]
+
+    @property
+    def workers(self) -> dict[int, int]:
+        """Process id by number."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and f"/{self.process.pid}/".encode() in _parents(entry):
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+                if b"--process" in command and processes.started_at(int(entry.name)):
+                    found[int(command[command.index(b"--process") + 1])] = int(entry.name)
+        self._seen |= set(found.values())
+        return found
+
+    def is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.address}/readyz", timeout=2).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def until(self, what: Callable[[], object], seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < deadline, self._output.read_text()
+            time.sleep(0.02)
+
+    @property
+    def is_gone(self) -> bool:
+        _ = self.workers
+        return self.process.poll() is not None and not any(processes.started_at(pid) for pid in self._seen)
+
+    def end(self) -> None:
+        for pid in (self.process.pid, *self.workers.values(), *self._seen):
+            if processes.started_at(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def _parents(entry: Path) -> bytes:
+    try:
+        return b"/%s/" % (entry / "stat").read_bytes().rpartition(b")")[2].split()[1]
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve(settings: Settings, tmp_path: Path) -> Iterator[Serve]:
+    started: list[Served] = []
+
+    def start(**more: object) -> Served:
+        started.append(Served(settings, tmp_path / "web.log", **more))
+        return started[-1]
+
+    yield start
+    for served in started:
+        served.end()
+
+
+async def test_two_processes_share_a_port_come_back_when_killed_and_drain_when_stopped(
+    serve: Serve, engine: FakeEngine, db: Sessions, alice: User
+) -> None:
+    served = serve(processes=2, drain_seconds=10)
+    served.until(served.is_ready)
+    served.until(lambda: len(served.workers) == 2)
+    go_on = asyncio.Event()
+    engine.plan(["Once ", go_on, "upon a time."])
+    headers = {"sec-fetch-site": "same-origin", "hx-request": "true", "cookie": f"sid={await sign_in(db, alice)}"}
+
+    async with httpx.AsyncClient(base_url=served.address, headers=headers, timeout=10) as browser:
+        # Both answer.
+        async with asyncio.timeout(20):
+            while {line.get("process") for line in served.log if "GET" in line["message"]} < {1, 2}:
+                await asyncio.gather(*(_get_by_itself(served) for _ in range(10)))
+
+        # One is killed: the other one goes on at once, and soon there are two again.
+        killed = served.workers[1]
+        os.kill(killed, signal.SIGKILL)
+        assert await _get_by_itself(served) == 200
+        served.until(lambda: served.workers.get(1, killed) != killed)
+
+        # Stopped in mid-answer: it is written to its end, and whoever comes meanwhile is told to come back.
+        page = await browser.get("/")
+        model = re.search(r'<option value="([^"]+)"', page.text)
+        assert model
+        question = {"text": "Tell me a story.", "model": model[1], "key": str(new_id())}
+        asked = await browser.post("/chat", data=question)
+        stream = re.search(r'hx-sse:connect="([^"]+)"', asked.text)
+        assert stream
+        async with browser.stream("GET", stream[1], headers={"accept": "text/event-stream"}) as answer:
+            lines = answer.aiter_lines()
+            while "Once" not in await anext(lines):
+                pass
+            served.process.send_signal(signal.SIGTERM)
+            served.until(lambda: any("told to stop" in line["message"] for line in served.log), 2)
+            ready = await browser.get("/readyz")
+            refused = await browser.post("/chat", data=question | {"key": str(new_id())})
+            go_on.set()
+            rest = [line async for line in lines]
+
+    served.until(lambda: served.is_gone, 10)
+    assert (ready.status_code, ready.json()) == (503, {"status": "stopping"})
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) > 0
+    assert "upon a time." in "".join(rest)
+    assert served.process.returncode == 0
+
+
+async def _get_by_itself(served: Served) -> int:
+    async with httpx.AsyncClient(base_url=served.address, timeout=10) as stranger:
+        return (await stranger.get("/login")).status_code
+
+
+def test_when_the_first_process_is_killed_the_others_end_by_themselves(serve: Serve) -> None:
+    served = serve(processes=2)
+    served.until(served.is_ready)
+    served.until(lambda: len(served.workers) == 2)
+
+    served.process.kill()
+    served.until(lambda: served.is_gone, 10)
+
+    assert not served.is_ready()
+
+
+def test_what_keeps_every_process_from_starting_ends_all_of_them_with_a_sentence(
+    serve: Serve, settings: Settings
+) -> None:
+    nowhere = settings.database_url.replace("/test?", "/postgres?")  # it has none of our tables
+
+    served = serve(processes=2, database_url=nowhere)
+    served.until(lambda: served.is_gone)
+
+    assert served.process.returncode > 0
+    assert any("Run `parley migrate` first." in str(line) for line in served.log)
+
+
+def test_a_process_that_serves_alone_ends_with_one_signal(serve: Serve) -> None:
+    served = serve()
+    served.until(served.is_ready)
+
+    served.process.send_signal(signal.SIGTERM)
+    served.until(lambda: served.is_gone, 10)
+
+    assert served.process.returncode == 0
+    assert served.workers == {}
