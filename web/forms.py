@@ -1,4 +1,4 @@
-"""What every request that changes something brings: a form, with each field once."""
+"""What every request that changes something brings: a form, with each field once (but for the files of a message)."""
 
 from fastapi import Request
 
@@ -7,6 +7,7 @@ from backend.core.i18n import _
 
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 _MOST_FIELDS = 100
+_SEVERAL = "file"  # a message may carry more than one
 
 
 async def plain_form(request: Request) -> None:
@@ -20,5 +21,6 @@ async def plain_form(request: Request) -> None:
     if kind not in _FORMS:
         raise BadInput(_("This request could not be read, so nothing was done."))
     form = await request.form(max_files=0, max_fields=_MOST_FIELDS)
-    if len(form.multi_items()) != len(form):
+    once = [name for name, _value in form.multi_items() if name != _SEVERAL]
+    if len(once) != len(set(once)):
         raise BadInput(_("A field was sent twice, so nothing was done."))

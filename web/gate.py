@@ -6,7 +6,7 @@ resort for an exception nobody expected.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -41,12 +41,24 @@ ErrorPage = Callable[[Scope, AppError | None], ASGIApp]
 
 
 class Gate:
-    """`error_page` draws the reply for an AppError, or for a fault of ours (None); `max_body` is in bytes."""
+    """`error_page` draws the reply for an AppError, or for a fault of ours (None).
 
-    def __init__(self, app: ASGIApp, *, origin: str, max_body: int, error_page: ErrorPage) -> None:
+    `max_body` is in bytes; `uploads` are the few paths that take more, each with its own.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        origin: str,
+        max_body: int,
+        error_page: ErrorPage,
+        uploads: Mapping[str, int] | None = None,
+    ) -> None:
         self._app = app
         self._origin = origin
         self._max_body = max_body
+        self._uploads = uploads or {}
         self._error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,7 +87,7 @@ class Gate:
         try:
             self._refuse_foreign(scope)
             self._refuse_large(scope)
-            await self._app(scope, self._counting(receive), send_with_headers)
+            await self._app(scope, self._counting(scope, receive), send_with_headers)
         except AppError as error:
             await self._error_page(scope, error)(scope, receive, send_with_headers)
         except Exception:
@@ -105,17 +117,23 @@ class Gate:
     def _refuse_large(self, scope: Scope) -> None:
         """What says how large it is, before any of it is read; of the rest every piece is counted."""
         said = Headers(scope=scope).get("content-length", "")
-        if said.isdecimal() and int(said) > self._max_body:
+        if said.isdecimal() and int(said) > self._most(scope):
+            if scope["path"] in self._uploads:
+                raise TooLarge(_("This file is too large to be attached."))
             raise TooLarge(_("This is too large to send. Please shorten it; your text is kept."))
 
-    def _counting(self, receive: Receive) -> Receive:
+    def _most(self, scope: Scope) -> int:
+        return self._uploads.get(scope["path"], self._max_body)
+
+    def _counting(self, scope: Scope, receive: Receive) -> Receive:
         read = 0
+        most = self._most(scope)
 
         async def receive_and_count() -> Message:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._max_body:
+            if read > most:
                 raise HTTPException(413)  # the one kind of exception that whoever parses the body lets through
             return message
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from backend.core.i18n import _, ngettext
+from backend.files.names import human_size
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -60,6 +61,7 @@ def render(request: Request, template: str, **context: Any) -> Markup:
             support_id=request.state.support_id,
             path=request.url.path,
             zone=zone_of(request),
+            limits=getattr(request.state, "limits", None),
             **context,
         )
     )
@@ -99,4 +101,4 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
-templates().filters |= {"clock_time": clock_time, "date_and_time": date_and_time, "iso": iso}
+templates().filters |= {"human_size": human_size, "clock_time": clock_time, "date_and_time": date_and_time, "iso": iso}
