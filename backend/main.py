@@ -17,19 +17,26 @@ from backend.accounts.sessions import Lifetime
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Timing, Turns
 from backend.core import migrations, stored
+from backend.core.bus import Bus
 from backend.core.clock import now
 from backend.core.db import DatabaseGone, Sessions, connect
+from backend.core.direct import Direct
 from backend.core.lifecycle import Lifecycle
+from backend.core.locks import only_one
 from backend.core.security import Sealer, subkey
 from backend.core.settings import Settings
 from backend.engines.registry import Registry
+from backend.files import service as attachments
+from backend.files.extracting import Extractor
 from backend.ops import health
 from web import errors, policy
 from web.accounts import routes as account_pages
 from web.admin import engines as engine_pages, people as people_pages
 from web.chat import routes as chat_pages
 from web.company import Company
+from web.files import routes as file_pages
 from web.gate import Gate
+from web.logins import Logins
 from web.rendering import STATIC
 from web.reports import router as reports
 from web.streaming import OpenStreams
@@ -37,6 +44,8 @@ from web.streaming import OpenStreams
 log = logging.getLogger(__name__)
 
 _CLEAN_EVERY = 3600.0
+_UNSENT_FILES_STAY = timedelta(days=1)
+_DIRECT_CONNECTIONS = 4  # each of their statements takes about a millisecond
 
 
 def create_app(
@@ -59,7 +68,8 @@ def create_app(
             stack.push_async_callback(engine.dispose)
             await migrations.require_head(engine)
             await migrations.require_plain_role(engine)
-            sessions = Sessions(engine)
+            bus = await stack.enter_async_context(Bus(settings.database_url))
+            sessions = Sessions(engine, bus)
             hasher = passwords or Passwords()
             await _seed_admin(sessions, hasher, settings)
             company = Company(await _stored_company(sessions))
@@ -67,17 +77,23 @@ def create_app(
             await stack.enter_async_context(registry)
             titles = Titles(sessions, registry, enabled=settings.titles)
             stack.push_async_callback(titles.close)
+            direct = await stack.enter_async_context(Direct(settings.database_url, connections=_DIRECT_CONNECTIONS))
             turns = await stack.enter_async_context(
                 Turns(
                     sessions,
+                    direct,
+                    bus,
                     registry,
                     titles,
                     salt_key=subkey(secrets[0], "prefix cache salt"),
                     message_bytes=settings.message_bytes,
+                    files_per_message=settings.files_per_message,
                     timing=timing,
                 )
             )
             lifecycle.on_stop(turns.begin_drain)
+            streams = OpenStreams()
+            lifecycle.busy_while(lambda: len(streams) > 0 or turns.is_busy)
             cleaning = asyncio.create_task(_clean(sessions))
             stack.callback(cleaning.cancel)
             # What exists now lives as long as the process: the collector need not look at it again and again.
@@ -86,6 +102,7 @@ def create_app(
             yield {
                 "settings": settings,
                 "lifecycle": lifecycle,
+                "bus": bus,
                 "sessions": sessions,
                 "passwords": hasher,
                 "lifetime": Lifetime(
@@ -95,7 +112,14 @@ def create_app(
                 "registry": registry,
                 "titles": titles,
                 "turns": turns,
-                "streams": OpenStreams(),
+                "streams": streams,
+                "extractor": Extractor(),
+                "limits": attachments.Limits(
+                    bytes=settings.file_bytes,
+                    characters=settings.file_characters,
+                    per_message=settings.files_per_message,
+                ),
+                "logins": Logins(bus, streams),
             }
 
     app = FastAPI(
@@ -112,13 +136,20 @@ def create_app(
         reports,
         account_pages.router,
         chat_pages.router,
+        file_pages.router,
         people_pages.router,
         engine_pages.router,
     ):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     errors.install(app)
-    app.add_middleware(Gate, origin=settings.origin, max_body=body_limit, error_page=errors.error_page)
+    app.add_middleware(
+        Gate,
+        origin=settings.origin,
+        max_body=body_limit,
+        error_page=errors.error_page,
+        uploads={"/files": settings.file_bytes + 64 * 1024},
+    )
     policy.check(app.routes)
     return app
 
@@ -140,9 +171,12 @@ async def _clean(sessions: Sessions) -> None:
     """Remove what has ended and nobody will ask for again."""
     while True:
         try:
-            async with sessions.begin() as session:
-                await logins.delete_ended(session, now() - timedelta(days=1))
-                await throttle.delete_old(session)
+            async with only_one(sessions, "cleaning") as session:
+                if session is not None:
+                    await logins.delete_ended(session, now() - timedelta(days=1))
+                    await throttle.delete_old(session)
+            if session is not None:
+                await attachments.clean_up(sessions, before=now() - _UNSENT_FILES_STAY)
         except DatabaseGone:
             log.warning("the database is away: cleaning up waits")
         await asyncio.sleep(_CLEAN_EVERY)

@@ -9,6 +9,7 @@ import backend.accounts.models
 import backend.conversations.models
 import backend.core.stored
 import backend.engines.models
+import backend.files.models
 import backend.usage.models  # noqa: F401 - importing the models fills the metadata
 from backend.core.db import Base
 

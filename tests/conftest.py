@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -19,6 +20,7 @@ from backend.core.db import Base, Sessions, connect
 from backend.core.settings import EngineSetting, Settings
 from backend.embedded.postgres import EmbeddedPostgres
 from tests.fakes.engine import FakeEngine
+from tests.served import Serve, Served
 from tests.site import CHEAP_PASSWORDS, Browser, Site, free_port
 
 PASSWORD = "correct horse battery"
@@ -66,7 +68,7 @@ async def db(database: str) -> AsyncIterator[Sessions]:
 
 @pytest.fixture
 def engine() -> Iterator[FakeEngine]:
-    with FakeEngine(models=["fake-8b", "fake-70b"]) as running:
+    with FakeEngine(models=["fake-8b", "fake-70b"], window=1_000_000) as running:
         yield running
 
 
@@ -96,6 +98,20 @@ def settings(database: str, engine: FakeEngine, tmp_path: Path, idle_seconds: fl
 async def site(settings: Settings) -> AsyncIterator[Site]:
     async with Site(settings) as running:
         yield running
+
+
+@pytest.fixture
+def serve(settings: Settings, tmp_path: Path) -> Iterator[Serve]:
+    """Starts `parley serve`; whatever was started is gone when the test has ended."""
+    started: list[Served] = []
+
+    def start(**more: Any) -> Served:
+        started.append(Served(settings, tmp_path / f"web-{len(started)}.log", **more))
+        return started[-1]
+
+    yield start
+    for served in started:
+        served.end()
 
 
 AddPerson = Callable[[str, Role], Awaitable[User]]

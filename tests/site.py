@@ -25,7 +25,7 @@ from backend.core.settings import Settings
 from backend.engines.registry import Registry
 
 CHEAP_PASSWORDS = {"memory_kib": 64, "rounds": 1, "lanes": 1}
-QUICK = Timing(save_every=0.05, abandoned_after=0.5, reap_every=0.1, drain=0.5)
+QUICK = Timing(save_every=0.05, abandoned_after=0.5, reap_every=0.1, drain=0.5, patience=2)
 
 
 def free_port() -> int:
@@ -178,7 +178,7 @@ class Browser:
             headers["last-event-id"] = last_event_id
         async with self.http.stream("GET", address, headers=headers) as response:
             assert response.status_code == 200, response.status_code
-            yield _events(response.aiter_lines())
+            yield read_events(response.aiter_lines())
 
     async def read(self, address: str, **options: Any) -> list[Event]:
         """The whole stream, to its end."""
@@ -191,7 +191,7 @@ def _headers(hx: bool, options: dict[str, Any]) -> dict[str, str]:
     return ({"hx-request": "true"} if hx else {}) | headers
 
 
-async def _events(lines: AsyncIterator[str]) -> AsyncIterator[Event]:
+async def read_events(lines: AsyncIterator[str]) -> AsyncIterator[Event]:
     name, id_ = "", None
     data: list[str] = []
     async for line in lines:

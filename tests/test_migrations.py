@@ -29,11 +29,12 @@ from backend.core.migrations import SchemaMismatch, require_head, require_plain_
 from backend.core.stored import Setting
 from backend.embedded.postgres import EmbeddedPostgres
 from backend.engines.models import Deployment, Engine, Model, Source
+from backend.files.models import Blob, File, FileChunk, Kind
 from backend.usage.models import Cause, UsageRecord
 from tests.conftest import plain
 
 TABLES = {table.name for table in Base.metadata.sorted_tables}
-PRIVATE = ("conversations", "messages", "answer_parts")
+PRIVATE = ("conversations", "messages", "answer_parts", "files", "blobs", "file_chunks")
 
 
 @pytest.fixture
@@ -132,6 +133,15 @@ def _give_a_history(session: Session, person: User, model: Model, engine: Engine
     session.add(answer)
     session.flush()
     session.add(AnswerPart(message_id=answer.id, attempt=1, number=0, text="Hel", reasoning=""))
+    blob = Blob(id=new_id(), owner_id=person.id, digest=b"3" * 32, size=3, kind=Kind.TEXT, text="abc")
+    session.add(blob)
+    session.flush()
+    session.add_all(
+        [
+            FileChunk(blob_id=blob.id, number=0, content=b"abc"),
+            File(owner_id=person.id, blob_id=blob.id, message_id=question.id, name="abc.txt"),
+        ]
+    )
     session.add(
         UsageRecord(
             user_id=person.id,

@@ -1,117 +1,19 @@
 """`parley serve` as an operator runs it: processes of its own, ended by signals."""
 
 import asyncio
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import httpx
-import pytest
 
 from backend.accounts.models import User
 from backend.core.db import Sessions
 from backend.core.ids import new_id
 from backend.core.settings import Settings
-from backend.embedded import processes
-from tests.conftest import SECRET, sign_in
+from tests.conftest import sign_in
 from tests.fakes.engine import FakeEngine
-
-ROOT = Path(__file__).parents[1]
-
-
-class Served:
-    """A `parley serve` with what it says; whatever it started is gone when the test has ended."""
-
-    def __init__(self, settings: Settings, output: Path, **more: object) -> None:
-        ours: dict[str, object] = {
-            "database_url": settings.database_url,
-            "secret_key": SECRET,
-            "port": settings.port,
-            "engines": json.dumps([{"name": engine.name, "url": engine.url} for engine in settings.engines]),
-            "probe_seconds": settings.probe_seconds,
-            "titles": 0,
-        }
-        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("PARLEY_")}
-        self.address = f"http://127.0.0.1:{settings.port}"
-        self._output = output
-        with output.open("wb") as written:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "backend", "serve"],
-                cwd=ROOT,
-                env=surroundings | {f"PARLEY_{name.upper()}": str(value) for name, value in (ours | more).items()},
-                stdout=written,
-                stderr=subprocess.STDOUT,
-            )
-        self._seen: set[int] = set()
-
-    @property
-    def log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._output.read_text().splitlines()]
-
-    @property
-    def workers(self) -> dict[int, int]:
-        """Process id by number."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and f"/{self.process.pid}/".encode() in _parents(entry):
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"--process" in command and processes.started_at(int(entry.name)):
-                    found[int(command[command.index(b"--process") + 1])] = int(entry.name)
-        self._seen |= set(found.values())
-        return found
-
-    def is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.address}/readyz", timeout=2).status_code == 200
-        except httpx.TransportError:
-            return False
-
-    def until(self, what: Callable[[], object], seconds: float = 20) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < deadline, self._output.read_text()
-            time.sleep(0.02)
-
-    @property
-    def is_gone(self) -> bool:
-        _ = self.workers
-        return self.process.poll() is not None and not any(processes.started_at(pid) for pid in self._seen)
-
-    def end(self) -> None:
-        for pid in (self.process.pid, *self.workers.values(), *self._seen):
-            if processes.started_at(pid):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
-
-
-def _parents(entry: Path) -> bytes:
-    try:
-        return b"/%s/" % (entry / "stat").read_bytes().rpartition(b")")[2].split()[1]
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
-
-
-Serve = Callable[..., Served]
-
-
-@pytest.fixture
-def serve(settings: Settings, tmp_path: Path) -> Iterator[Serve]:
-    started: list[Served] = []
-
-    def start(**more: object) -> Served:
-        started.append(Served(settings, tmp_path / "web.log", **more))
-        return started[-1]
-
-    yield start
-    for served in started:
-        served.end()
+from tests.served import Serve, Served
 
 
 async def test_two_processes_share_a_port_come_back_when_killed_and_drain_when_stopped(

@@ -3,6 +3,7 @@
 import logging
 from urllib.parse import quote, urlsplit
 
+import psycopg
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from psycopg.errors import ForeignKeyViolation
@@ -39,6 +40,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _explain_invalid)
     app.add_exception_handler(DBAPIError, _explain_database)
     app.add_exception_handler(PoolTimeout, _explain_database)
+    app.add_exception_handler(psycopg.OperationalError, _explain_database)
+    app.add_exception_handler(psycopg.InterfaceError, _explain_database)
     app.add_exception_handler(StaleDataError, _explain_gone)
     app.add_exception_handler(NoResultFound, _explain_gone)
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import re
+import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from uuid import UUID
@@ -38,9 +39,14 @@ class OpenStreams:
         self._ends: defaultdict[UUID, set[asyncio.Event]] = defaultdict(set)
 
     @contextmanager
-    def joined(self, person_id: UUID) -> Iterator[asyncio.Event]:
-        """Until the stream is left; the event is set when it has to end."""
+    def joined(self, person_id: UUID, has_ended: Callable[[], bool] = lambda: False) -> Iterator[asyncio.Event]:
+        """Until the stream is left; the event is set when it has to end.
+
+        `has_ended` is asked once: whether that came before the stream was open, but after the request was let in.
+        """
         ended = asyncio.Event()
+        if has_ended():
+            ended.set()
         self._ends[person_id].add(ended)
         try:
             yield ended
@@ -48,6 +54,9 @@ class OpenStreams:
             self._ends[person_id].discard(ended)
             if not self._ends[person_id]:
                 del self._ends[person_id]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ends.values()))
 
     def end_all_of(self, person_id: UUID) -> None:
         """After a sign-out, a new password, another role: whoever may still read comes back by itself."""
@@ -72,21 +81,26 @@ class EventStream(Response):
         self._events = events
         self._until = until or nullcontext(asyncio.Event())
         self._heartbeat = heartbeat
+        self._said_at = 0.0  # time.monotonic()
+        self._is_over = False
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         # A first byte at once, so that no proxy and no browser holds the headers until the first token.
-        await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
+        await self._say(send, b": open\n\n")
         with self._until as told:
             writer = asyncio.create_task(self._write(send))
-            gone = asyncio.create_task(_until_gone(receive))
-            ended = asyncio.create_task(told.wait())
+            others = (
+                asyncio.create_task(self._beat(send)),
+                asyncio.create_task(_until_gone(receive)),
+                asyncio.create_task(told.wait()),
+            )
             try:
-                await asyncio.wait({writer, gone, ended}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({writer, *others}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (writer, gone, ended):
+                for task in (writer, *others):
                     task.cancel()
-                results = await asyncio.gather(writer, gone, ended, return_exceptions=True)
+                results = await asyncio.gather(writer, *others, return_exceptions=True)
                 await self._events.aclose()
         if told.is_set():
             await send({"type": "http.response.body", "body": b""})
@@ -94,22 +108,23 @@ class EventStream(Response):
             raise results[0]
 
     async def _write(self, send: Send) -> None:
-        upcoming = asyncio.ensure_future(anext(self._events, None))
-        try:
-            while True:
-                done, _pending = await asyncio.wait({upcoming}, timeout=self._heartbeat)
-                if not done:
-                    await send({"type": "http.response.body", "body": b": waiting\n\n", "more_body": True})
-                    continue
-                event = upcoming.result()
-                if event is None:
-                    await send({"type": "http.response.body", "body": b""})
-                    return
-                await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-                upcoming = asyncio.ensure_future(anext(self._events, None))
-        finally:
-            upcoming.cancel()
-            await asyncio.gather(upcoming, return_exceptions=True)
+        async for event in self._events:
+            await self._say(send, event.encode())
+        self._is_over = True
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _beat(self, send: Send) -> None:
+        """A comment after every silence, so that nobody on the way takes the stream for dead."""
+        while not self._is_over:
+            silence = time.monotonic() - self._said_at
+            if silence >= self._heartbeat:
+                await self._say(send, b": waiting\n\n")
+                silence = 0.0
+            await asyncio.sleep(self._heartbeat - silence)
+
+    async def _say(self, send: Send, body: bytes) -> None:
+        self._said_at = time.monotonic()
+        await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _until_gone(receive: Receive) -> None:

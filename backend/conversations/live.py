@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterable
 from enum import StrEnum
 
+from backend.conversations.models import Message
 from backend.core.text import one_line
 from backend.engines.events import Delta, Event, Finish, Reasoning, Usage
 
 _LONGEST_REASON = 40  # the width of the column
+_TICK_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
 
 
 class Phase(StrEnum):
@@ -24,19 +26,47 @@ class Phase(StrEnum):
     WRITING = "writing"
 
 
-class LiveAnswer:
-    """Collects what the engine sends; wakes those who wait for news."""
+class Tick:
+    """Wakes the readers of all answers that have news at the same moment.
 
-    def __init__(self, attempt: int) -> None:
+    One wake-up of the event loop for hundreds of answers costs a fraction of one for each piece of each answer.
+    """
+
+    def __init__(self, seconds: float = _TICK_SECONDS) -> None:
+        self._seconds = seconds
+        self._waiting: list[LiveAnswer] = []
+
+    def soon(self, live: "LiveAnswer") -> None:
+        if not self._waiting:
+            asyncio.get_running_loop().call_later(self._seconds, self._wake)
+        self._waiting.append(live)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for live in waiting:
+            live.wake()
+
+
+class LiveAnswer:
+    """Collects what the engine sends; wakes those who wait for news.
+
+    One that is picked up again begins with the text it had.
+    """
+
+    def __init__(self, attempt: int, text: str = "", reasoning: str = "", *, tick: Tick | None = None) -> None:
         self.attempt = attempt
         self.phase = Phase.WAITING
         self.finished = False
         self.usage: Usage | None = None
         self.ended_by: str | None = None
         self.first_text_at: float | None = None  # time.monotonic()
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self.begins_with = len(text) + len(reasoning)  # characters
+        self.row: Message | None = None  # the final one, where this process wrote it
+        self._text = [text]
+        self._reasoning = [reasoning]
+        self._tick = tick
         self._version = 0
+        self._shown = 0  # the version that readers were last woken for
         self._news: asyncio.Event = asyncio.Event()
 
     @property
@@ -55,10 +85,12 @@ class LiveAnswer:
     def enter(self, phase: Phase) -> None:
         if phase is not self.phase:
             self.phase = phase
-            self._changed()
+            self._version += 1
+            self.wake()
 
     def take(self, events: Iterable[Event]) -> None:
-        """All events of one read of the socket at once: one wake-up for all of them."""
+        """All events of one read of the socket at once; the first text is shown at once, the rest with the tick."""
+        phase = self.phase
         for event in events:
             match event:
                 case Delta(text):
@@ -71,28 +103,44 @@ class LiveAnswer:
                     self.usage = event
                 case Finish(reason):
                     self.ended_by = one_line(reason, _LONGEST_REASON)
-        if self.first_text_at is None and (self._text or self._reasoning):
+        if self.first_text_at is None and self.phase in (Phase.THINKING, Phase.WRITING):
             self.first_text_at = time.monotonic()
-        self._changed()
+        self._grown(at_once=self.phase is not phase)
 
-    def finish(self) -> None:
-        """The row is final; readers take the last look from there."""
+    def set(self, phase: Phase, text: str, reasoning: str) -> None:
+        """For a copy of an answer that another process writes."""
+        at_once = phase is not self.phase
+        self.phase, self._text, self._reasoning = phase, [text], [reasoning]
+        self._grown(at_once=at_once)
+
+    def finish(self, row: Message | None = None) -> None:
+        """The row is final; readers take the last look at it."""
+        self.row = row
         self.finished = True
-        self._changed()
+        self._version += 1
+        self.wake()
 
     async def news(self, seen: int) -> None:
         """Return once there is something newer than version `seen`; at once when there is."""
-        while self._version <= seen and not self.finished:
+        while self._shown <= seen and not self.finished:
             await self._news.wait()
 
-    def _changed(self) -> None:
-        self._version += 1
+    def wake(self) -> None:
+        self._shown = self._version
         self._news.set()
         self._news = asyncio.Event()
+
+    def _grown(self, *, at_once: bool) -> None:
+        waits_already = self._version > self._shown
+        self._version += 1
+        if at_once or self._tick is None:
+            self.wake()
+        elif not waits_already:
+            self._tick.soon(self)
 
 
 def _joined(pieces: list[str]) -> str:
     """Join in place, so that reading twice does not join twice."""
     if len(pieces) > 1:
         pieces[:] = ["".join(pieces)]
-    return pieces[0] if pieces else ""
+    return pieces[0]

@@ -42,6 +42,14 @@ class Conversation(Row):
     __tablename__ = "conversations"
     __table_args__ = (
         UniqueConstraint("id", "owner_id"),
+        ForeignKeyConstraint(  # looked at when the transaction ends, because the message comes after its conversation
+            ["id", "leaf_id"],
+            ["messages.conversation_id", "messages.id"],
+            name="fk_conversations_leaf",
+            deferrable=True,
+            initially="DEFERRED",
+            use_alter=True,
+        ),
         Index("ix_conversations_sidebar", "owner_id", "updated_at", "id"),
     )
 
@@ -51,6 +59,7 @@ class Conversation(Row):
     model_id: Mapped[UUID | None] = mapped_column(ForeignKey("models.id", ondelete="SET NULL"), index=True)
     updated_at: Mapped[datetime]  # the last question; rows of the sidebar are sorted by it
     seen_at: Mapped[datetime]  # an answer that ended later is unread
+    leaf_id: Mapped[UUID | None]  # the last message of the branch that is shown
 
 
 class Message(Row):
@@ -78,9 +87,9 @@ class Message(Row):
             unique=True,
             postgresql_where=text("status IN ('queued', 'streaming')"),
         ),
-        Index("ix_messages_heartbeat", "heartbeat_at", postgresql_where=text("status IN ('queued', 'streaming')")),
         Index("uq_messages_send_key", "owner_id", "send_key", unique=True),
         CheckConstraint("speaker = 'model' OR status = 'done'", name="question_is_done"),
+        CheckConstraint("deleted_at IS NULL OR text = '' AND reasoning = ''", name="deleted_is_empty"),
         CheckConstraint("(speaker = 'person') = (send_key IS NOT NULL)", name="question_has_key"),
         CheckConstraint("(status IN ('queued', 'streaming')) = (finished_at IS NULL)", name="finished"),
     )
@@ -92,9 +101,11 @@ class Message(Row):
     text: Mapped[str] = mapped_column(default="")
     status: Mapped[Status] = mapped_column(words(Status, "status"))
     finished_at: Mapped[datetime | None]
+    deleted_at: Mapped[datetime | None]  # emptied and hidden; what follows it stays
 
     # A question
     send_key: Mapped[UUID | None]  # one per press of Send, so that a repeated request is the same question
+    is_continuation: Mapped[bool] = mapped_column(default=False)  # Continue, where the engine cannot pick an answer up
 
     # An answer
     reasoning: Mapped[str] = mapped_column(default="")
@@ -103,10 +114,14 @@ class Message(Row):
     model_id: Mapped[UUID | None] = mapped_column(ForeignKey("models.id", ondelete="SET NULL"), index=True)
     model_name: Mapped[str] = mapped_column(String(100), default="")  # as it was called then
     provenance: Mapped[dict[str, Any]] = mapped_column(JSONB, default=dict)
+    instruction: Mapped[str] = mapped_column(default="")  # what was asked beside the question: "shorter, please"
+    context_tokens: Mapped[int | None]  # prompt and answer together, as the engine counted them
+    context_from: Mapped[UUID | None]  # the first message the engine was shown; None: from the beginning
 
     # Who writes it. Every write compares `attempt`, so that a writer that was given up cannot come back.
     attempt: Mapped[int] = mapped_column(Integer, default=1)
     heartbeat_at: Mapped[datetime | None]
+    resumed: Mapped[int] = mapped_column(Integer, default=0)  # by itself, since a person last asked for it
 
 
 class AnswerPart(Base):

@@ -3,9 +3,10 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Select, exists, literal, select, tuple_
+from sqlalchemy import Select, exists, literal, or_, select, tuple_
+from sqlalchemy.orm import aliased
 
-from backend.conversations.models import AnswerPart, Conversation, Message, Speaker, Status
+from backend.conversations.models import Conversation, Message, Speaker, Status
 
 RUNNING = (Status.QUEUED, Status.STREAMING)
 
@@ -22,7 +23,9 @@ def message_visible_to(person_id: UUID, conversation_id: UUID, message_id: UUID)
     )
 
 
-def sidebar(person_id: UUID, before: tuple[datetime, UUID] | None, limit: int) -> Select[Conversation, bool, bool]:
+def sidebar(
+    person_id: UUID, before: tuple[datetime, UUID] | None, limit: int
+) -> Select[UUID, str, datetime, bool, bool]:
     """Newest first, each with "an answer is running" and "one came unseen"; `before` is the last row shown."""
     running = exists().where(Message.conversation_id == Conversation.id, Message.status.in_(RUNNING))
     unread = exists().where(
@@ -30,25 +33,33 @@ def sidebar(person_id: UUID, before: tuple[datetime, UUID] | None, limit: int) -
         Message.finished_at > Conversation.seen_at,
         Message.speaker == Speaker.MODEL,
     )
-    rows = select(Conversation, running, unread).where(Conversation.owner_id == person_id)
+    rows = select(
+        Conversation.id, Conversation.title, Conversation.updated_at, running.label("running"), unread.label("unread")
+    ).where(Conversation.owner_id == person_id)
     if before is not None:
         rows = rows.where(tuple_(Conversation.updated_at, Conversation.id) < tuple_(*map(literal, before)))
     return rows.order_by(Conversation.updated_at.desc(), Conversation.id.desc()).limit(limit)
 
 
-def newest_leaf(conversation_id: UUID) -> Select[UUID]:
-    """Where the conversation goes on: whatever was written last has no children."""
-    return select(Message.id).where(Message.conversation_id == conversation_id).order_by(Message.id.desc()).limit(1)
+def messages_of(conversation_id: UUID) -> Select[Message]:
+    """All of them, every branch; `tree.py` finds its way."""
+    return select(Message).where(Message.conversation_id == conversation_id).order_by(Message.id)
 
 
-def path_to(leaf_id: UUID) -> Select[Message]:
-    """The branch that ends at `leaf_id`, oldest first: exactly what a reader sees and an engine is shown."""
-    path = select(Message.id, Message.parent_id, literal(0).label("height")).where(Message.id == leaf_id)
-    steps = path.cte("path", recursive=True)
-    steps = steps.union_all(
-        select(Message.id, Message.parent_id, steps.c.height + 1).join(steps, Message.id == steps.c.parent_id)
+def versions(message: Message) -> Select[UUID]:
+    """The message and what was said instead of it, oldest first, without what was deleted; see `tree.versions`."""
+    follower = aliased(Message)
+    is_followed = exists().where(follower.conversation_id == message.conversation_id, follower.parent_id == Message.id)
+    return (
+        select(Message.id)
+        .where(
+            Message.conversation_id == message.conversation_id,
+            Message.parent_id.is_not_distinct_from(message.parent_id),
+            Message.speaker == message.speaker,
+            or_(Message.deleted_at.is_(None), Message.id == message.id, is_followed),
+        )
+        .order_by(Message.id)
     )
-    return select(Message).join(steps, Message.id == steps.c.id).order_by(steps.c.height.desc())
 
 
 def opening(conversation_id: UUID) -> Select[Message]:
@@ -62,17 +73,3 @@ def sent_with(person_id: UUID, send_key: UUID) -> Select[Message]:
 
 def newest_answer_to(question_id: UUID) -> Select[Message]:
     return select(Message).where(Message.parent_id == question_id).order_by(Message.id.desc()).limit(1)
-
-
-def parts_of(message_id: UUID, attempt: int) -> Select[AnswerPart]:
-    """What a running answer has saved so far, in order."""
-    return (
-        select(AnswerPart)
-        .where(AnswerPart.message_id == message_id, AnswerPart.attempt == attempt)
-        .order_by(AnswerPart.number)
-    )
-
-
-def abandoned(before: datetime) -> Select[Message]:
-    """Running answers whose writer was not heard of since `before`."""
-    return select(Message).where(Message.status.in_(RUNNING), Message.heartbeat_at < before)

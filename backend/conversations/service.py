@@ -1,12 +1,18 @@
 """Changes to conversations that are not a turn."""
 
+from uuid import UUID
+
+from sqlalchemy import inspect
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.conversations.models import Conversation, TitleSource
+from backend.conversations import queries, tree
+from backend.conversations.models import Conversation, Message, Speaker, TitleSource
 from backend.core.clock import now
-from backend.core.errors import BadInput
+from backend.core.errors import BadInput, Conflict
 from backend.core.i18n import _
+from backend.core.ids import new_id
 from backend.core.text import one_line
+from backend.files import service as files
 
 MAX_TITLE = 200
 
@@ -28,3 +34,62 @@ def see(conversation: Conversation) -> None:
 async def delete(session: AsyncSession, conversation: Conversation) -> None:
     """Remove a conversation with all its messages. Stop its running answer after the commit."""
     await session.delete(conversation)
+    await session.flush()
+    await files.free(session, conversation.owner_id)
+
+
+async def show(session: AsyncSession, message: Message) -> None:
+    """Let the conversation go on from this branch: from what was written last below `message`."""
+    conversation = await session.get_one(Conversation, message.conversation_id)
+    messages = await session.scalars(queries.messages_of(message.conversation_id))
+    conversation.leaf_id = tree.newest_below(messages, message.id)
+
+
+async def empty(session: AsyncSession, message: Message) -> None:
+    """Delete one message: its row stays, empty and hidden, because others follow it. It must have ended."""
+    if message.status.running:
+        raise Conflict(_("This answer is still being written. Stop it first."))
+    message.text = message.reasoning = message.instruction = message.reason = ""
+    message.deleted_at = now()
+    await files.remove_from(session, message.owner_id, [message.id])
+
+
+async def fork(session: AsyncSession, message: Message) -> Conversation:
+    """A new conversation with copies of everything up to `message`. Raises Conflict while it is being written."""
+    path = tree.path(await session.scalars(queries.messages_of(message.conversation_id)), message.id)
+    if any(step.status.running for step in path):
+        raise Conflict(_("This answer is still being written. Wait for its end, or stop it first."))
+    origin = await session.get_one(Conversation, message.conversation_id)
+    moment = now()
+    forked = Conversation(
+        id=new_id(),
+        owner_id=origin.owner_id,
+        title=origin.title,
+        title_source=origin.title_source,
+        model_id=origin.model_id,
+        updated_at=moment,
+        seen_at=moment,
+    )
+    session.add(forked)
+    await session.flush()
+    copies: dict[UUID, UUID] = {}
+    for step in path:
+        copies[step.id] = new_id()
+        session.add(_copy(step, forked.id, copies))
+        await session.flush()
+        await files.copy(session, step.id, copies[step.id])
+    forked.leaf_id = copies[message.id]
+    return forked
+
+
+def _copy(message: Message, conversation_id: UUID, copies: dict[UUID, UUID]) -> Message:
+    """The same message in another conversation; `copies` leads from the ids of its forerunners to those of theirs."""
+    values = {column.key: getattr(message, column.key) for column in inspect(Message).column_attrs}
+    values |= {
+        "id": copies[message.id],
+        "conversation_id": conversation_id,
+        "parent_id": copies.get(message.parent_id) if message.parent_id else None,
+        "context_from": copies.get(message.context_from) if message.context_from else None,
+        "send_key": new_id() if message.speaker is Speaker.PERSON else None,
+    }
+    return Message(**values)

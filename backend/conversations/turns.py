@@ -1,60 +1,50 @@
 """A turn from start to finish: the crux of Parley.
 
-    ask()     stores question and empty answer in the caller's transaction; its commit is the acknowledgement
-    _write()  a task of the process, not of the request: builds the prompt, picks an endpoint, reads the engine
-    live()    the answer as its readers follow it (`web/chat/following.py`)
-    _save()   about once a second, for all running answers at once: what they gained, which is also their heartbeat
-    _end()    text, status, usage and provenance in one transaction; the parts are folded into it
-    _reap()   ends the answers of a process that died
+    ask()        stores question and empty answer in one statement; its commit is the acknowledgement
+    regenerate() another answer to the same question, beside the one that is there
+    proceed()    takes an answer up where it broke off
+    _write()     a task of the process, not of the request (`writing.py`)
+    follow()     the answer as its readers see it grow, wherever it is written (`web/chat/following.py`)
+    _save()      about once a second, for all running answers at once: what they gained, which is also their heartbeat
+    _reap()      goes on with the answers of a process that died
 
-A lost browser changes nothing. Only `stop` makes an answer `stopped`. The statements are in `storage.py`; every one of
-them compares `attempt`, so a writer that was given up finds its row gone from under it and hangs up on the engine.
+A lost browser changes nothing. Only `stop` makes an answer `stopped`.
 """
 
 import asyncio
-import hashlib
-import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncSession
-
-from backend.accounts.models import User
-from backend.conversations import prompt, queries, storage
-from backend.conversations.live import LiveAnswer, Phase
+from backend.conversations import context, queries, statements
+from backend.conversations.elsewhere import Copies, Teller
+from backend.conversations.live import LiveAnswer, Tick
 from backend.conversations.models import Conversation, Message, Speaker, Status, TitleSource
+from backend.conversations.running import Ended, Running, segments
 from backend.conversations.titles import Titles, first_words
+from backend.conversations.writing import Writer, reason_of, save
+from backend.core.bus import Bus, Payload
 from backend.core.clock import now
-from backend.core.db import DatabaseGone, Sessions, after_commit, broken
-from backend.core.errors import AppError, BadInput, Conflict, Forbidden, NotFound, TooLarge, Unavailable
+from backend.core.db import DatabaseGone, Sessions, broken
+from backend.core.direct import Direct
+from backend.core.errors import BadInput, Conflict, NotFound, TooLarge, Unavailable
 from backend.core.i18n import _
 from backend.core.ids import new_id
-from backend.core.telemetry import new_support_id, support_id
 from backend.core.text import clean
-from backend.engines.client import JSON, ChatMessage, ChatRequest
-from backend.engines.events import EngineFailed, Failure
-from backend.engines.registry import Endpoint, NoEngineAvailable, Offer, Registry
-from backend.usage import service as usage
-from backend.usage.models import Cause
+from backend.engines.registry import Offer, Registry
+from backend.files import queries as attachments, service as files, sight
+from backend.files.models import File
 
 log = logging.getLogger(__name__)
 
-#: Failures that cut an answer off, as opposed to those that refuse it.
-_CUT_OFF = frozenset({Failure.CUT, Failure.TIMEOUT, Failure.UNREACHABLE})
-
-#: Failures after which the engine is looked at without waiting for its turn.
-_SUSPICIOUS = _CUT_OFF | {Failure.DEAD, Failure.AUTH, Failure.LOADING}
-
-#: Failures that will not be over in a moment.
-_LASTING = frozenset({Failure.UNREACHABLE, Failure.AUTH, Failure.UNKNOWN_MODEL})
+_MOST_RESUMED = 2  # times an answer is taken up by itself: one that kills its process must not do so for ever
+_MAX_INSTRUCTION = 500  # characters
 
 
 class AnswerInProgress(Conflict):
@@ -68,12 +58,15 @@ class AnswerInProgress(Conflict):
 
 @dataclass(frozen=True)
 class Question:
-    """One press of Send. `after` is the answer it follows; None means wherever the conversation ends."""
+    """One press of Send. `after` is the answer it follows, `edits` the question it stands in for; neither: the end."""
 
     text: str
     model_id: UUID
     send_key: UUID
     after: UUID | None = None
+    edits: UUID | None = None
+    is_continuation: bool = False
+    files: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +74,7 @@ class Turn:
     conversation: Conversation
     question: Message
     answer: Message
+    files: Sequence[File] = ()  # of the question
 
 
 @dataclass(frozen=True)
@@ -88,27 +82,10 @@ class Timing:
     """Seconds; tests scale them down."""
 
     save_every: float = 1.0
-    abandoned_after: float = 8.0
-    reap_every: float = 2.0
+    abandoned_after: float = 5.0
+    reap_every: float = 1.0
     drain: float = 10.0
-
-
-@dataclass
-class _Running:
-    """An answer this process is writing."""
-
-    answer_id: UUID
-    owner_id: UUID
-    conversation_id: UUID
-    offer: Offer
-    live: LiveAnswer
-    started: float = field(default_factory=time.monotonic)
-    saved: storage.Saved = field(default_factory=storage.Saved)
-    messages: list[ChatMessage] = field(default_factory=list)  # the prompt
-    endpoint: Endpoint | None = None
-    task: "asyncio.Task[None] | None" = None
-    verdict: Status | None = None  # why its task was cancelled
-    ending: bool = False  # the last write has begun; too late to cancel
+    patience: float = 30.0
 
 
 class Turns:
@@ -117,27 +94,48 @@ class Turns:
     def __init__(
         self,
         sessions: Sessions,
+        direct: Direct,
+        bus: Bus,
         registry: Registry,
         titles: Titles,
         *,
         salt_key: bytes,
         message_bytes: int,
+        files_per_message: int,
         timing: Timing = Timing(),
     ) -> None:
         self._sessions = sessions
+        self._direct = direct
+        self._bus = bus
         self._registry = registry
         self._titles = titles
-        self._salt_key = salt_key
         self._message_bytes = message_bytes
+        self._files_per_message = files_per_message
         self._timing = timing
-        self._running: dict[UUID, _Running] = {}
+        self._writer = Writer(
+            sessions,
+            direct,
+            registry,
+            titles,
+            salt_key=salt_key,
+            save_every=timing.save_every,
+            patience=timing.patience,
+        )
+        self._running: dict[UUID, Running] = {}
+        self._tick = Tick()
+        self._copies = Copies(bus, direct, self._tick)
+        self._teller = Teller(bus, self._running)
         self._loops: list[asyncio.Task[None]] = []
+        self._reap_now = asyncio.Event()
+        self._database_back_at = float("-inf")  # time.monotonic()
         self._draining = False
 
     async def __aenter__(self) -> Self:
+        self._bus.on("stop", self._told_to_stop)
+        self._bus.on("handed-over", self._told_to_reap)
         self._loops = [
-            asyncio.create_task(self._repeat(self._save, self._timing.save_every)),
-            asyncio.create_task(self._repeat(self._reap, self._timing.reap_every)),
+            asyncio.create_task(self._repeat(self._save, self._timing.save_every, asyncio.Event())),
+            asyncio.create_task(self._repeat(self._reap, self._timing.reap_every, self._reap_now)),
         ]
         return self
 
@@ -148,107 +146,144 @@ class Turns:
         tasks = [running.task for running in self._running.values() if running.task]
         if tasks:
             await asyncio.wait(tasks, timeout=self._timing.drain)
-            self._interrupt_all()
+            self._leave_to_others()
             await asyncio.gather(*tasks, return_exceptions=True)
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        self._bus.off("stop", self._told_to_stop)
+        self._bus.off("handed-over", self._told_to_reap)
+        self._teller.close()
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining
+
+    @property
+    def is_busy(self) -> bool:
+        """Answers are being written here."""
+        return bool(self._running)
 
     def begin_drain(self) -> None:
-        """No new answers; running ones may finish for `drain` seconds, the rest keep their text as interrupted."""
+        """No new answers; running ones may finish for `drain` seconds, the rest are left to another process, or to
+        this one after its restart."""
         if not self._draining:
-            self._draining = True
-            asyncio.get_running_loop().call_later(self._timing.drain, self._interrupt_all)
+            self._draining = self._writer.gives_up = True
+            asyncio.get_running_loop().call_later(self._timing.drain, self._leave_to_others)
 
-    def _interrupt_all(self) -> None:
+    def _leave_to_others(self) -> None:
         for running in self._running.values():
-            self._cancel(running, Status.INTERRUPTED)
+            self._cancel(running, None)
 
     # Asking
 
-    async def ask(
-        self, session: AsyncSession, owner_id: UUID, conversation: Conversation | None, question: Question
-    ) -> Turn:
-        """Store a question and its empty answer, and start writing once the transaction is committed.
+    async def ask(self, owner_id: UUID, conversation_id: UUID | None, question: Question) -> Turn:
+        """Store a question and its empty answer, and start writing. Without a conversation one is begun.
 
-        Without a conversation one is begun. The same `send_key` again gives the same turn again, whatever its state.
-        Raises BadInput, TooLarge, AnswerInProgress, NotFound (a foreign `after`), Conflict (the key had another text).
+        The same `send_key` again gives the same turn again, whatever its state. Raises BadInput, TooLarge,
+        AnswerInProgress, NotFound (a foreign conversation, `after` or `edits`), Conflict (the key had another text).
         """
         if self._draining:
             raise _restarting()
-        text = self._checked(question.text)
-        earlier = await self._sent_before(session, owner_id, question.send_key, text)
-        if earlier is not None:
-            return earlier
-        offer = self._offer(question.model_id)
-        moment = now()
-        if conversation is None:
-            conversation = Conversation(
-                id=new_id(),
-                owner_id=owner_id,
-                title=first_words(text),
-                title_source=TitleSource.FIRST_WORDS,
-                seen_at=moment,
-                created_at=moment,
-            )
-            after = None
-        else:
-            after = question.after or await session.scalar(queries.newest_leaf(conversation.id))
-        conversation.model_id = offer.id
-        conversation.updated_at = conversation.seen_at = moment
-        asked = Message(
-            id=new_id(),
-            conversation_id=conversation.id,
-            owner_id=owner_id,
-            parent_id=after,
-            speaker=Speaker.PERSON,
-            text=text,
-            status=Status.DONE,
-            finished_at=moment,
-            send_key=question.send_key,
-        )
-        answer = _empty_answer(conversation, asked.id, offer)
+        text = self._checked(question)
+        offer = self._registry.offer(question.model_id)
+        if offer is None:
+            if earlier := await self._sent_before(owner_id, question.send_key, text):
+                return earlier
+            raise _no_such_model()
+        _fits(text, offer)
+        values = {
+            "owner": owner_id,
+            "chat": conversation_id or new_id(),
+            "question": new_id(),
+            "answer": new_id(),
+            "now": now(),
+            "text": text,
+            "key": question.send_key,
+            "model": offer.id,
+            "model_name": offer.name,
+            "title": first_words(text),
+            "after": question.after,
+            "at_root": False,
+            "is_continuation": question.is_continuation,
+        }
+        if question.edits is not None:
+            values["after"] = await self._place_of(owner_id, conversation_id, question.edits)
+            values["at_root"] = values["after"] is None
+        statement = statements.ASK if conversation_id else statements.BEGIN
         try:
             with broken(
                 uq_messages_running=AnswerInProgress(),
                 fk_messages_parent=NotFound(_("The message this follows is not here any more. Reload the page.")),
                 uq_messages_send_key=_SentTwice(),
             ):
-                async with session.begin_nested():
-                    session.add_all([conversation, asked, answer])
+                rows, carried = await self._store(owner_id, statement, values, question, offer)
         except _SentTwice:
-            earlier = await self._sent_before(session, owner_id, question.send_key, text)
+            earlier = await self._sent_before(owner_id, question.send_key, text)
             assert earlier is not None, "the other send was committed, or its key would not be taken"
             return earlier
-        after_commit(session, partial(self._start, answer, offer))
-        return Turn(conversation, asked, answer)
+        if conversation_id and not rows:
+            raise _no_such_conversation()
+        turn = _turn(values, rows[0] if rows else None, carried)
+        self._begin(turn.answer, offer, is_only=True)
+        return turn
 
-    async def retry(self, session: AsyncSession, answer: Message, model_id: UUID | None = None) -> Message:
-        """Answer the same question again, beside an answer that did not end well.
+    async def regenerate(self, answer: Message, model_id: UUID | None = None, instruction: str = "") -> Message:
+        """Answer the same question again, beside `answer`: by another model, or with a wish such as "shorter".
 
-        Raises AnswerInProgress, BadInput (the model is gone), Conflict when the answer is whole or not the last one: a
-        new answer in the middle would hide what was said since.
+        Raises AnswerInProgress, BadInput (the model is gone), NotFound (the conversation is gone).
         """
         if self._draining:
             raise _restarting()
-        if answer.status is Status.DONE and answer.text:
-            raise Conflict(_("This answer is complete."))
-        if answer.id != await session.scalar(queries.newest_leaf(answer.conversation_id)):
-            raise Conflict(_("The conversation has gone on from here. Ask again at its end."))
-        offer = self._offer(model_id or answer.model_id)
-        conversation = await session.get_one(Conversation, answer.conversation_id)
-        conversation.model_id = offer.id
-        assert answer.parent_id is not None, "an answer has a question"
-        again = _empty_answer(conversation, answer.parent_id, offer)
-        session.add(again)
+        offer = self._registry.offer(model_id or answer.model_id)
+        if offer is None:
+            raise _no_such_model()
+        values = {
+            "owner": answer.owner_id,
+            "chat": answer.conversation_id,
+            "question": answer.parent_id,
+            "answer": new_id(),
+            "now": now(),
+            "model": offer.id,
+            "model_name": offer.name,
+            "instruction": clean(instruction).strip()[:_MAX_INSTRUCTION],
+        }
         with broken(uq_messages_running=AnswerInProgress()):
-            await session.flush()
-        after_commit(session, partial(self._start, again, offer))
+            if not await self._direct.as_person(answer.owner_id, statements.ANSWER_AGAIN, values):
+                raise _no_such_conversation()
+        again = _empty_answer(values)
+        self._begin(again, offer, is_only=False)
         return again
 
-    def _checked(self, text: str) -> str:
-        text = clean(text).strip("\n")
-        if not text.strip():
+    async def proceed(self, answer: Message) -> None:
+        """Take an answer up where it broke off; only its text grows. See `can_proceed`.
+
+        Raises AnswerInProgress, Conflict (it is whole, or not the last one), BadInput (the model is gone).
+        """
+        if self._draining:
+            raise _restarting()
+        offer = self._registry.offer(answer.model_id)
+        if offer is None:
+            raise _no_such_model()
+        with broken(uq_messages_running=AnswerInProgress()):
+            rows = await self._direct.as_person(
+                answer.owner_id, statements.REOPEN, {"answer": answer.id, "owner": answer.owner_id}
+            )
+        if not rows:
+            raise Conflict(_("This answer is whole, or the conversation has gone on from it. Reload the page."))
+        row = rows[0]
+        live = LiveAnswer(row.attempt, row.text, row.reasoning, tick=self._tick)
+        earlier = segments(row.provenance)
+        self._start(Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, None, earlier))
+
+    def can_proceed(self, answer: Message) -> bool:
+        """Whether an engine of its model picks an answer up where it broke off; else only a new turn can go on."""
+        offer = self._registry.offer(answer.model_id)
+        return bool(answer.text) and offer is not None and any(each.continues for each in offer.endpoints)
+
+    def _checked(self, question: Question) -> str:
+        text = clean(question.text).strip("\n")
+        if not text.strip() and not question.files:
             raise BadInput(_("There is nothing to send yet."))
         size = len(text.encode())
         if size > self._message_bytes:
@@ -259,138 +294,108 @@ class Turns:
             )
         return text
 
-    def _offer(self, model_id: UUID | None) -> Offer:
-        offer = self._registry.offer(model_id) if model_id else None
-        if offer is None:
-            raise BadInput(_("This model is not here any more. Choose another one; your text is kept."))
-        return offer
+    async def _store(
+        self, owner_id: UUID, statement: LiteralString, values: dict[str, Any], question: Question, offer: Offer
+    ) -> tuple[Sequence[Any], Sequence[File]]:
+        """The short way, unless there is more to store than the two messages: what is attached to the question."""
+        if not question.files and question.edits is None:
+            return await self._direct.as_person(owner_id, statement, values), ()
+        async with self._sessions.as_person(owner_id) as session:
+            connection = await session.connection()
+            result = await connection.exec_driver_sql(statement, values)
+            rows = result.all() if result.returns_rows else ()
+            if question.edits is not None and rows:
+                await files.copy(session, question.edits, values["question"])
+            carried = await files.attach(
+                session,
+                owner_id,
+                question.files,
+                values["question"],
+                most=self._files_per_message,
+                refuse_pictures=sight.refusal(offer, self._registry.offers),
+            )
+            return rows, carried
 
-    async def _sent_before(self, session: AsyncSession, owner_id: UUID, send_key: UUID, text: str) -> Turn | None:
-        question = await session.scalar(queries.sent_with(owner_id, send_key))
-        if question is None:
-            return None
-        if question.text != text:
-            raise Conflict(_("This was sent already, with another text. Reload the page and send it again."))
-        conversation = await session.get_one(Conversation, question.conversation_id)
-        answer = await session.scalar(queries.newest_answer_to(question.id))
+    async def _place_of(self, owner_id: UUID, conversation_id: UUID | None, question_id: UUID) -> UUID | None:
+        """What the question that is edited follows; None at the beginning of the conversation."""
+        async with self._sessions.as_person(owner_id) as session:
+            edited = (
+                await session.scalar(queries.message_visible_to(owner_id, conversation_id, question_id))
+                if conversation_id
+                else None
+            )
+        if edited is None or edited.speaker is not Speaker.PERSON:
+            raise NotFound(_("The message you edited is not here any more. Your text is kept."))
+        return edited.parent_id
+
+    async def _sent_before(self, owner_id: UUID, send_key: UUID, text: str) -> Turn | None:
+        async with self._sessions.as_person(owner_id) as session:
+            question = await session.scalar(queries.sent_with(owner_id, send_key))
+            if question is None:
+                return None
+            if question.text != text:
+                raise Conflict(_("This was sent already, with another text. Reload the page and send it again."))
+            conversation = await session.get_one(Conversation, question.conversation_id)
+            answer = await session.scalar(queries.newest_answer_to(question.id))
+            carried = (await session.scalars(attachments.of_messages([question.id]))).all()
         assert answer is not None, "question and answer are stored together"
-        return Turn(conversation, question, answer)
+        return Turn(conversation, question, answer, carried)
 
     # Writing
 
-    def _start(self, answer: Message, offer: Offer) -> None:
-        running = _Running(answer.id, answer.owner_id, answer.conversation_id, offer, LiveAnswer(answer.attempt))
-        self._running[answer.id] = running
-        running.task = asyncio.create_task(self._write(running), name=f"answer {answer.id}")
-        # A task that is cancelled before its first step never comes to its own clean-up; the reaper closes its row.
-        running.task.add_done_callback(lambda _task: self._running.pop(answer.id, None))
+    def _begin(self, answer: Message, offer: Offer, *, is_only: bool) -> None:
+        live = LiveAnswer(answer.attempt, tick=self._tick)
+        message = answer if is_only else None
+        self._start(Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, message))
 
-    async def _write(self, running: _Running) -> None:
-        """One answer, from its prompt to its last row."""
-        support_id.set(new_support_id())
+    def _start(self, running: Running) -> None:
+        self._running[running.answer_id] = running
+        running.task = asyncio.create_task(self._write(running), name=f"answer {running.answer_id}")
+        # A task that is cancelled before its first step never comes to its own clean-up; the reaper closes its row.
+        running.task.add_done_callback(lambda _task: self._running.pop(running.answer_id, None))
+
+    async def _write(self, running: Running) -> None:
+        ended: Ended | None = None
         try:
-            status, reason = await self._read_engine(running)
-            running.ending = True
-            await self._end(running, status, reason)
-            if running.endpoint and running.live.text and status in (Status.DONE, Status.STOPPED):
+            ended = await self._writer.write(running)
+            if ended is None:
+                self._bus.post("handed-over", {})
+            elif running.endpoint and running.live.text and ended.status in (Status.DONE, Status.STOPPED):
                 self._titles.consider(
                     running.conversation_id, running.owner_id, running.offer, running.endpoint.engine_id
                 )
         finally:
-            running.live.finish()
             self._running.pop(running.answer_id, None)
+            running.live.finish(running.final(ended) if ended else None)
+            self._teller.ended(running)
             if running.endpoint:
                 self._titles.resume(running.endpoint.engine_id)
 
-    async def _read_engine(self, running: _Running) -> tuple[Status, str]:
-        """How the answer ended, and a sentence for the reader where it did not end well. Raises nothing."""
+    # Reading
+
+    def live(self, answer_id: UUID) -> LiveAnswer | None:
+        """The answer as it is being written, if this process writes it."""
+        running = self._running.get(answer_id)
+        return running.live if running else None
+
+    def writes_for(self, answer_id: UUID, conversation_id: UUID, owner_id: UUID) -> bool:
+        """Whether this process writes the answer, and for this person: then a reader needs no look at the rows."""
+        running = self._running.get(answer_id)
+        return running is not None and (running.conversation_id, running.owner_id) == (conversation_id, owner_id)
+
+    @asynccontextmanager
+    async def follow(self, answer_id: UUID) -> AsyncIterator[LiveAnswer]:
+        """The growing answer, for a reader who is here, wherever it is written. Finished at once if it is over."""
+        running = self._running.get(answer_id)
+        if running is None:
+            async with self._copies.of(answer_id) as copy:
+                yield copy
+            return
+        running.readers += 1
         try:
-            running.messages = await self._prompt(running)
-            running.endpoint = endpoint = self._registry.choose(running.offer, running.conversation_id)
-            self._titles.make_way(endpoint.engine_id)
-            running.live.enter(Phase.READING)
-            async with aclosing(endpoint.client.answer(self._request(running, endpoint))) as batches:
-                async for events in batches:
-                    running.live.take(events)
-            if running.live.ended_by == "abort":  # it went to sleep, or was shut down in an orderly way
-                return Status.INTERRUPTED, _("The engine broke this answer off.")
-            return Status.DONE, ""
-        except asyncio.CancelledError:
-            status = running.verdict or Status.INTERRUPTED
-            return status, storage.reason_of(status)
-        except EngineFailed as failure:
-            # Of what the engine said only that which is about the engine: a refusal may repeat the question.
-            said = failure.detail if failure.kind in _SUSPICIOUS else ""
-            log.warning("an answer broke off: %s", failure.kind, extra=_marks(running) | {"engine_says": said})
-            if running.endpoint and failure.kind in _SUSPICIOUS:
-                self._registry.look_now(running.endpoint.engine_id)
-            cut_off = failure.kind in _CUT_OFF and bool(running.live.text or running.live.reasoning)
-            return (Status.INTERRUPTED if cut_off else Status.FAILED), _with_way_on(failure)
-        except NoEngineAvailable as error:
-            return Status.FAILED, f"{error} {_elsewhere()}"
-        except AppError as error:
-            return Status.FAILED, str(error)
-        except DatabaseGone:
-            return Status.FAILED, _("The database did not answer. Your question is kept.")
-        except Exception:
-            # The outermost place of a turn: a fault of ours ends as a failed answer, never as silence.
-            log.exception("an answer broke off", extra=_marks(running))
-            sentence = _("Something went wrong on our side (support id {id}). Your question is kept.")
-            return Status.FAILED, sentence.format(id=support_id.get())
-
-    async def _prompt(self, running: _Running) -> list[ChatMessage]:
-        async with self._sessions.as_worker() as session:
-            path = (await session.scalars(queries.path_to(running.answer_id))).all()
-            owner = await session.get(User, running.owner_id)
-        if not path or owner is None:
-            raise NotFound(_("This conversation is not here any more."))
-        if owner.disabled_at is not None:  # deactivated while the question was on its way
-            raise Forbidden(_("This account is deactivated."))
-        return prompt.build(path, running.offer.system_prompt, system_role=running.offer.system_role)
-
-    def _request(self, running: _Running, endpoint: Endpoint) -> ChatRequest:
-        extra: dict[str, JSON] = {}
-        if endpoint.engine_kind in ("vllm", "sglang"):
-            # A salt per person, so that nobody can tell from timing what others asked (CVE-2025-46570).
-            extra["cache_salt"] = hmac.new(self._salt_key, running.owner_id.bytes, hashlib.sha256).hexdigest()
-        return ChatRequest(
-            model=endpoint.upstream_name,
-            messages=running.messages,
-            max_tokens=running.offer.max_tokens,
-            temperature=running.offer.temperature,
-            extra=extra,
-        )
-
-    async def _end(self, running: _Running, status: Status, reason: str) -> None:
-        """Store the end, however long the database is away: an answer that was shown must not be lost."""
-        while True:
-            try:
-                await self._store_end(running, status, reason)
-                return
-            except DatabaseGone:
-                if self._draining:
-                    log.error("the database is away: an answer keeps only what was saved", extra=_marks(running))
-                    return
-                log.warning("the database is away: the end of an answer waits", extra=_marks(running))
-                await asyncio.sleep(self._timing.save_every)
-
-    async def _store_end(self, running: _Running, status: Status, reason: str) -> None:
-        live = running.live
-        async with self._sessions.as_worker() as session:
-            facts = _provenance(running)
-            if not await storage.store_end(session, running.answer_id, live, status, reason, facts):
-                # Deleted meanwhile, or given up by the reaper; what the engine did for it is counted all the same.
-                log.warning("an answer was ended by somebody else", extra=_marks(running))
-            if running.endpoint is not None:
-                usage.record(
-                    session,
-                    usage.Call(
-                        running.owner_id, running.offer.id, running.endpoint.engine_id, running.answer_id, Cause.CHAT
-                    ),
-                    live.usage,
-                    prompt_characters=sum(len(message["content"]) for message in running.messages),
-                    written=len(live.text) + len(live.reasoning),
-                )
+            yield running.live
+        finally:
+            running.readers -= 1
 
     # Stopping
 
@@ -399,65 +404,105 @@ class Turns:
 
         Hold no transaction meanwhile: storing the end needs a connection of its own.
         """
-        running = self._running.get(answer.id)
-        if running is not None and running.task is not None:
+        if running := self._running.get(answer.id):
             self._cancel(running, Status.STOPPED)
-            await asyncio.wait([running.task], timeout=self._timing.drain)
-        async with self._sessions.as_worker() as session:
-            row = await session.get(Message, answer.id, with_for_update=True)
-            if row is not None and row.status.running and row.id not in self._running:
-                await storage.close(session, row, Status.STOPPED)
+            if running.task is not None:
+                await asyncio.wait([running.task], timeout=self._timing.drain)
+        else:
+            await self._bus.publish("stop", {"answer": answer.id.hex})
+            await self._until_over(answer.id, self._timing.abandoned_after / 4)
+        if answer.id not in self._running:
+            await self._close(answer.id, Status.STOPPED)
+
+    async def _until_over(self, answer_id: UUID, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            rows = await self._direct.as_worker(statements.PROGRESS, {"answer": answer_id})
+            if not rows or not Status(rows[0].status).running:
+                return
+            await asyncio.sleep(0.02)
 
     def stop_all(self, *, conversation_id: UUID | None = None, owner_id: UUID | None = None) -> None:
-        """Stop what belongs to a conversation or a person that is going away; does not wait."""
+        """Stop what belongs to a conversation or a person that is going away, in every process; does not wait."""
+        about = {"conversation": conversation_id, "owner": owner_id}
+        payload = {name: id_.hex for name, id_ in about.items() if id_ is not None}
+        self._told_to_stop(payload)
+        self._bus.post("stop", payload)
+
+    def _told_to_stop(self, payload: Payload) -> None:
+        named = {UUID(value) for value in payload.values()}
         for running in self._running.values():
-            if running.conversation_id == conversation_id or running.owner_id == owner_id:
+            if named & {running.answer_id, running.conversation_id, running.owner_id}:
                 self._cancel(running, Status.STOPPED)
 
-    def _cancel(self, running: _Running, verdict: Status) -> None:
-        if running.task is not None and running.verdict is None and not running.ending:
+    def _cancel(self, running: Running, verdict: Status | None) -> None:
+        if running.task is not None and not running.is_cancelled and not running.is_ending:
+            running.is_cancelled = True
             running.verdict = verdict
             running.task.cancel()
 
-    def live(self, answer_id: UUID) -> LiveAnswer | None:
-        """The answer as it is being written, if this process writes it."""
-        running = self._running.get(answer_id)
-        return running.live if running else None
+    async def _close(self, answer_id: UUID, status: Status, *, attempt: int | None = None, reason: str = "") -> None:
+        await self._direct.as_worker(
+            statements.CLOSE,
+            {
+                "answer": answer_id,
+                "attempt": attempt,
+                "status": status.value,
+                "reason": reason or reason_of(status),
+            },
+        )
 
     # Saving and reaping
 
-    async def _repeat(self, work: Callable[[], Awaitable[None]], every: float) -> None:
+    async def _repeat(self, work: Callable[[], Awaitable[None]], every: float, at_once: asyncio.Event) -> None:
         while True:
-            await asyncio.sleep(every)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(every):
+                    await at_once.wait()
+            at_once.clear()
             try:
                 await work()
             except DatabaseGone as error:
+                self._database_back_at = float("inf")
                 log.warning("the database is away: %s", type(error).__name__)
             except Exception:
                 # The outermost place of a loop that must outlive its faults: without it nothing is saved any more.
                 log.exception("a loop of the turns stumbled")
 
     async def _save(self) -> None:
-        running = [one for one in self._running.values() if not one.ending]
-        if not running:
-            return
-        saves = [storage.Save(one.answer_id, one.live, one.saved) for one in running]
-        async with self._sessions.as_worker() as session:
-            ours = await storage.save(session, saves)
-        for one, save in zip(running, saves, strict=True):
-            if one.answer_id in ours:
-                save.done()
-            else:
-                self._cancel(one, Status.INTERRUPTED)
+        for lost in await save(self._direct, [one for one in self._running.values() if not one.is_ending]):
+            self._cancel(lost, Status.INTERRUPTED)
 
     async def _reap(self) -> None:
-        overdue = now() - timedelta(seconds=self._timing.abandoned_after)
-        async with self._sessions.as_worker() as session:
-            found = await session.scalars(queries.abandoned(overdue).with_for_update(skip_locked=True))
-            for answer in found.all():
-                if answer.id not in self._running:
-                    log.warning("an answer lost its writer and was closed", extra={"answer_id": answer.id})
-                    await storage.close(session, answer, Status.INTERRUPTED)
+        """Take over what nobody writes any more. Silence counts only while the database could be reached from here."""
+        if self._draining or not await self._database_was_there():
+            return
+        silent = timedelta(seconds=self._timing.abandoned_after)
+        values = {"silent": silent, "ours": list(self._running)}
+        for row in await self._direct.as_worker(statements.TAKE_OVER, values):
+            await self._resume(row)
+
+    async def _database_was_there(self) -> bool:
+        if self._database_back_at == float("inf"):
+            await self._direct.as_worker("SELECT 1", {})
+            self._database_back_at = time.monotonic()
+        return time.monotonic() - self._database_back_at >= self._timing.abandoned_after
+
+    async def _resume(self, row: Any) -> None:
+        """Go on with an answer whose process is gone; one without text starts again from its question."""
+        offer = self._registry.offer(row.model_id)
+        marks = {"answer_id": row.id, "user_id": row.owner_id}
+        if offer is None or row.resumed > _MOST_RESUMED:
+            log.warning("an answer lost its writer and was closed", extra=marks)
+            await self._close(row.id, Status.INTERRUPTED, attempt=row.attempt)
+            return
+        log.warning("an answer lost its writer and goes on here", extra=marks)
+        live = LiveAnswer(row.attempt, row.text, row.reasoning, tick=self._tick)
+        earlier = segments(row.provenance)
+        self._start(Running(row.id, row.owner_id, row.conversation_id, offer, live, None, earlier, row.resumed))
+
+    def _told_to_reap(self, _payload: Payload) -> None:
+        self._reap_now.set()
 
 
 class _SentTwice(Conflict):
@@ -467,64 +512,76 @@ class _SentTwice(Conflict):
         super().__init__(_("This was sent already."))
 
 
-def _empty_answer(conversation: Conversation, question_id: UUID, offer: Offer) -> Message:
-    return Message(
-        id=new_id(),
+def _turn(values: dict[str, Any], stored: Any | None, carried: Sequence[File]) -> Turn:
+    """What was stored, as the pages know it; `stored` is what the conversation already had."""
+    moment = values["now"]
+    conversation = Conversation(
+        id=values["chat"],
+        created_at=moment,
+        owner_id=values["owner"],
+        title=stored.title if stored else values["title"],
+        title_source=TitleSource(stored.title_source) if stored else TitleSource.FIRST_WORDS,
+        model_id=values["model"],
+        updated_at=moment,
+        seen_at=moment,
+        leaf_id=values["answer"],
+    )
+    question = Message(
+        id=values["question"],
+        created_at=moment,
         conversation_id=conversation.id,
-        owner_id=conversation.owner_id,
-        parent_id=question_id,
+        owner_id=values["owner"],
+        parent_id=stored.parent_id if stored else None,
+        speaker=Speaker.PERSON,
+        text=values["text"],
+        status=Status.DONE,
+        finished_at=moment,
+        send_key=values["key"],
+        is_continuation=values["is_continuation"],
+        instruction="",
+    )
+    return Turn(conversation, question, _empty_answer(values), carried)
+
+
+def _empty_answer(values: dict[str, Any]) -> Message:
+    return Message(
+        id=values["answer"],
+        created_at=values["now"],
+        conversation_id=values["chat"],
+        owner_id=values["owner"],
+        parent_id=values["question"],
         speaker=Speaker.MODEL,
         text="",
         reasoning="",
         reason="",
         status=Status.QUEUED,
-        model_id=offer.id,
-        model_name=offer.name,
+        model_id=values["model"],
+        model_name=values["model_name"],
         attempt=1,
-        heartbeat_at=now(),
         provenance={},
-        created_at=now(),
+        resumed=0,
+        instruction=values.get("instruction", ""),
     )
 
 
-def _with_way_on(failure: EngineFailed) -> str:
-    """What happened, and what a person can do who has never heard of engines."""
-    return f"{failure} {_elsewhere()}" if failure.kind in _LASTING else str(failure)
+def _fits(text: str, offer: Offer) -> None:
+    """Refuse what no model of this size can read, however it counts; the exact count is made before it is sent."""
+    windows = [endpoint.context_length for endpoint in offer.endpoints]
+    if None in windows or not windows:
+        return
+    over = context.at_least(text) - max(window for window in windows if window)
+    if over > 0:
+        sentence = _("This message is too long for this model: over by {tokens:,} tokens. Your text is kept.")
+        raise TooLarge(sentence.format(tokens=over))
 
 
-def _elsewhere() -> str:
-    return _("Choose another model, or tell your administrator.")
+def _no_such_model() -> BadInput:
+    return BadInput(_("This model is not here any more. Choose another one; your text is kept."))
+
+
+def _no_such_conversation() -> NotFound:
+    return NotFound(_("There is no conversation here. It may have been deleted, or it belongs to somebody else."))
 
 
 def _restarting() -> Unavailable:
     return Unavailable(_("Parley is restarting. Your text is kept; send it again in a moment."), retry_after=5)
-
-
-def _marks(running: _Running) -> dict[str, object]:
-    """What a log line says of a turn: ids, never text."""
-    engine = running.endpoint.engine_name if running.endpoint else None
-    return {"answer_id": running.answer_id, "user_id": running.owner_id, "engine": engine}
-
-
-def _provenance(running: _Running) -> dict[str, Any]:
-    """What made this answer, kept with it: engine, revision, parameters, tokens and seconds."""
-    live, endpoint, offer = running.live, running.endpoint, running.offer
-    ended = time.monotonic()
-    facts: dict[str, Any] = {
-        "engine": endpoint.engine_name if endpoint else None,
-        "engine_kind": endpoint.engine_kind if endpoint else None,
-        "engine_version": endpoint.engine_version if endpoint else None,
-        "upstream_name": endpoint.upstream_name if endpoint else None,
-        "temperature": offer.temperature,
-        "max_tokens": offer.max_tokens,
-        "seconds": round(ended - running.started, 3),
-    }
-    if live.first_text_at is not None:
-        facts["first_token_seconds"] = round(live.first_text_at - running.started, 3)
-    if live.usage is not None:
-        facts |= {
-            "prompt_tokens": live.usage.prompt_tokens,
-            "cached_tokens": live.usage.cached_tokens,
-            "completion_tokens": live.usage.completion_tokens,
-        }
-    return facts

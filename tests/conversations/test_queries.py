@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import Select, event
+from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts.models import User
-from backend.conversations import queries
-from backend.conversations.models import AnswerPart, Conversation, Message, Speaker, Status, TitleSource
+from backend.conversations import queries, tree
+from backend.conversations.models import Conversation, Message, Speaker, Status, TitleSource
 from backend.core.db import Sessions
 from backend.core.ids import new_id
 
@@ -104,57 +104,39 @@ async def test_a_message_is_found_by_all_of_its_ids_and_its_person_or_not_at_all
 # The tree
 
 
-async def test_a_path_is_one_branch_oldest_first(db: Sessions, alice: User) -> None:
-    chat = chat_of(alice)
+async def test_the_messages_of_a_conversation_are_all_of_them_in_order(db: Sessions, alice: User) -> None:
+    chat, other = chat_of(alice), chat_of(alice)
     one = question_in(chat, text="1")
     failed, better = answer_to(one, Status.FAILED), answer_to(one)
-    two = question_in(chat, better, text="2")
-    last = answer_to(two)
-    await store(db, chat, one, failed, better, two, last)
+    await store(db, chat, one, failed, better, other, question_in(other))
 
     async with db.as_worker() as session:
-        path = (await session.scalars(queries.path_to(last.id))).all()
-        beside = (await session.scalars(queries.path_to(failed.id))).all()
-        nothing = (await session.scalars(queries.path_to(uuid4()))).all()
-
-    assert [message.id for message in path] == [one.id, better.id, two.id, last.id]
-    assert [message.id for message in beside] == [one.id, failed.id]
-    assert nothing == []
-
-
-async def test_a_long_path_is_one_statement(db: Sessions, alice: User) -> None:
-    chat = chat_of(alice)
-    messages: list[Message] = []
-    for number in range(100):
-        question = question_in(chat, messages[-1] if messages else None, text=str(number))
-        messages += [question, answer_to(question)]
-    await store(db, chat)
-    async with db.as_worker() as session:
-        session.add_all(messages)
-    statements: list[str] = []
-
-    async with db.as_worker() as session:
-        connection = await session.connection()
-        event.listen(connection.sync_connection, "before_cursor_execute", lambda *parts: statements.append(parts[2]))
-        path = (await session.scalars(queries.path_to(messages[-1].id))).all()
-
-    assert [message.id for message in path] == [message.id for message in messages]
-    assert len(statements) == 1
-
-
-async def test_a_conversation_goes_on_where_it_was_written_last(db: Sessions, alice: User) -> None:
-    chat = chat_of(alice)
-    one = question_in(chat)
-    first, second = answer_to(one), answer_to(one)
-    await store(db, chat, one, first, second)
-
-    async with db.as_worker() as session:
-        assert await session.scalar(queries.newest_leaf(chat.id)) == second.id
-        assert await session.scalar(queries.newest_leaf(uuid4())) is None
+        found = (await session.scalars(queries.messages_of(chat.id))).all()
         newest = await session.scalar(queries.newest_answer_to(one.id))
 
+    assert [message.id for message in found] == [one.id, failed.id, better.id]
     assert newest is not None
-    assert newest.id == second.id
+    assert newest.id == better.id
+
+
+async def test_versions_are_those_of_one_speaker_after_the_same_message(db: Sessions, alice: User) -> None:
+    """Without what was deleted, and the same whether all rows are at hand or only one."""
+    chat = chat_of(alice)
+    one, instead = question_in(chat, text="1"), question_in(chat, text="one")
+    answers = [answer_to(one), answer_to(one), answer_to(one)]
+    answers[1].text, answers[1].deleted_at = "", NOON
+    await store(db, chat, one, instead, *answers, question_in(chat, one, text="without an answer"))
+
+    async with db.as_worker() as session:
+        messages = (await session.scalars(queries.messages_of(chat.id))).all()
+        found = {each.id: (await session.scalars(queries.versions(each))).all() for each in messages}
+
+    first, deleted, last = (answer.id for answer in answers)
+    assert found[one.id] == found[instead.id] == [one.id, instead.id]
+    assert found[first] == found[last] == [first, last]
+    assert found[deleted] == [first, deleted, last]
+    versions = tree.versions(messages)
+    assert {each.id: list(versions(each)) for each in messages} == {key: list(ids) for key, ids in found.items()}
 
 
 async def test_a_title_is_made_from_the_first_two_messages(db: Sessions, alice: User) -> None:
@@ -181,41 +163,6 @@ async def test_a_send_is_found_again_by_its_person_alone(db: Sessions, alice: Us
     assert (found.id, strange) == (question.id, None)
 
 
-async def test_parts_are_those_of_the_attempt_in_their_order(db: Sessions, alice: User) -> None:
-    chat = chat_of(alice)
-    question = question_in(chat)
-    answer = answer_to(question, Status.STREAMING)
-    parts = [
-        AnswerPart(message_id=answer.id, attempt=attempt, number=number, text=f"{attempt}.{number}", reasoning="")
-        for attempt, number in ((2, 10), (2, 2), (1, 0), (2, 0))
-    ]
-    await store(db, chat, question, answer, *parts)
-
-    async with db.as_worker() as session:
-        found = [part.text for part in await session.scalars(queries.parts_of(answer.id, 2))]
-
-    assert found == ["2.0", "2.2", "2.10"]
-
-
-async def test_answers_that_nobody_writes_any_more_are_found(db: Sessions, alice: User) -> None:
-    rows: list[object] = []
-    for text, status, heard in (
-        ("silent", Status.STREAMING, 0),
-        ("never begun", Status.QUEUED, 0),
-        ("just heard of", Status.STREAMING, 10),
-        ("ended", Status.DONE, 0),
-    ):
-        chat = chat_of(alice)
-        question = question_in(chat, text=text)
-        rows += [chat, question, answer_to(question, status, heard=heard)]
-    await store(db, *rows)
-
-    async with db.as_worker() as session:
-        found = await texts(session, queries.abandoned(NOON + timedelta(minutes=5)))
-
-    assert sorted(found) == ["to never begun", "to silent"]
-
-
 # The sidebar
 
 Shown = Sequence[tuple[str, bool, bool]]
@@ -224,7 +171,7 @@ Shown = Sequence[tuple[str, bool, bool]]
 async def sidebar(db: Sessions, person: User, before: tuple[datetime, UUID] | None = None, limit: int = 50) -> Shown:
     async with db.as_person(person.id) as session:
         rows = await session.execute(queries.sidebar(person.id, before, limit))
-        return [(chat.title, running, unread) for chat, running, unread in rows]
+        return [(row.title, row.running, row.unread) for row in rows]
 
 
 async def test_the_sidebar_is_newest_first_and_ones_own(db: Sessions, alice: User, bob: User) -> None:

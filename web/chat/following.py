@@ -7,43 +7,68 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
 
 from fastapi import Request
+from markupsafe import Markup
 
 from backend.conversations import queries, service
 from backend.conversations.live import LiveAnswer, Phase
-from backend.conversations.models import Conversation, Message, TitleSource
+from backend.conversations.models import Conversation
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Turns
 from backend.core.db import DatabaseGone, Sessions
 from backend.usage.service import estimate
 from web.chat import pages
+from web.chat.pages import MessageView
 from web.chat.view import AnswerView, Cursor
 from web.rendering import render
 from web.streaming import Event
 
-_UPDATE_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
 _SHARE = 20  # a reader may take one twentieth of the process
 _LONGEST_PAUSE = 2.0  # but nobody waits longer than this to hear that the answer has ended
 _STATUS_SECONDS = 1.0
-_ELSEWHERE_SECONDS = 1.0  # how often the row of an answer is read that this process does not write
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Watched:
+    """An answer whose reader may read it."""
+
+    id: UUID
+    conversation_id: UUID
+    owner_id: UUID
 
 
 async def events(
-    request: Request, answer: Message, sessions: Sessions, turns: Turns, titles: Titles, cursor: Cursor
+    request: Request, answer: Watched, sessions: Sessions, turns: Turns, titles: Titles, cursor: Cursor
 ) -> AsyncGenerator[Event]:
-    """From the cursor to the end: what the answer gains, the finished message, and the event that closes the stream."""
-    live = turns.live(answer.id)
-    if live is not None:
-        async for event in _follow(request, answer, live, cursor):
-            yield event
-    yield await _last_event(request, answer, sessions, turns, titles)
+    """From the cursor to the end: what the answer gains, the finished message, and the event that closes the stream.
+
+    Where this process goes away in between, the stream just ends, and the reader comes back to another one.
+    """
+    while True:
+        async with turns.follow(answer.id) as live:
+            async for event in _follow(request, answer, live, cursor):
+                cursor = Cursor.parse(event.id or "")
+                yield event
+        last = pages.show(turns, live.row) if live.row else await _row(answer, sessions, turns)
+        if last is None:  # deleted meanwhile, and the page with it
+            yield Event("")
+            break
+        if not last.running:
+            yield _last_event(request, last, titles)
+            break
+        if turns.is_draining:
+            return
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
     yield Event("", name="finished")
 
 
-async def _follow(request: Request, answer: Message, live: LiveAnswer, cursor: Cursor) -> AsyncGenerator[Event]:
+async def _follow(request: Request, answer: Watched, live: LiveAnswer, cursor: Cursor) -> AsyncGenerator[Event]:
     view = AnswerView(str(answer.id), cursor)
-    speed = _Speed(live)
+    status = _StatusLine(request, answer, live)
     seen = -1
     while True:
         await live.news(seen)
@@ -51,47 +76,62 @@ async def _follow(request: Request, answer: Message, live: LiveAnswer, cursor: C
         seen, finished = live.version, live.finished
         if finished:
             return
-        status = render(request, "chat/_status.html", answer=answer, phase=live.phase, speed=speed.now())
         began = time.perf_counter()
-        html = view.advance(live, status)
+        html = view.advance(live, status.now())
         # What takes long to draw is drawn less often: a huge table slows itself down, and nobody else.
-        pause = min(max(_UPDATE_SECONDS, _SHARE * (time.perf_counter() - began)), _LONGEST_PAUSE)
+        pause = min(_SHARE * (time.perf_counter() - began), _LONGEST_PAUSE)
         yield Event(html, id=str(view.cursor))
         await asyncio.sleep(pause)
 
 
-async def _last_event(request: Request, answer: Message, sessions: Sessions, turns: Turns, titles: Titles) -> Event:
-    """The finished message. An answer written elsewhere, or by nobody any more, is waited for; so is the database."""
+async def _row(answer: Watched, sessions: Sessions, turns: Turns) -> MessageView | None:
+    """The stored message, once the database answers; it has been seen by its reader now."""
     while True:
         with suppress(*DatabaseGone):
             async with sessions.as_person(answer.owner_id) as session:
-                row = await session.scalar(
+                message = await session.scalar(
                     queries.message_visible_to(answer.owner_id, answer.conversation_id, answer.id)
                 )
-                if row is None:  # deleted meanwhile, and the page with it
-                    return Event("")
-                if not row.status.running:
-                    shown = await pages.show(session, turns, row)
-                    chat = await session.get_one(Conversation, row.conversation_id)
-                    service.see(chat)
-                    wants_title = chat.title_source is TitleSource.FIRST_WORDS and titles.is_pending(chat.id)
-                    html = render(request, "chat/_finished.html", message=shown, look=0 if wants_title else None)
-                    return Event(html, id=str(Cursor(row.attempt, len(row.reasoning), len(row.text))))
-        await asyncio.sleep(_ELSEWHERE_SECONDS)
+                if message is None:
+                    return None
+                if not message.status.running:
+                    service.see(await session.get_one(Conversation, message.conversation_id))
+                return await pages.load_message(session, turns, message)
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
 
-class _Speed:
-    """Tokens per second, as an estimate from characters, renewed once a second so that it can be read."""
+def _last_event(request: Request, last: MessageView, titles: Titles) -> Event:
+    """The finished message, and whether a title is on its way."""
+    row = last.row
+    html = render(
+        request, "chat/_finished.html", message=last, look=0 if titles.is_pending(row.conversation_id) else None
+    )
+    return Event(html, id=str(Cursor(row.attempt, len(row.reasoning), len(row.text))))
 
-    def __init__(self, live: LiveAnswer) -> None:
+
+class _StatusLine:
+    """What the answer is doing, drawn anew when that changes: the phase, and once a second an estimate of its speed."""
+
+    def __init__(self, request: Request, answer: Watched, live: LiveAnswer) -> None:
+        self._request = request
+        self._answer = answer
         self._live = live
         self._shown_at = 0.0
-        self._shown: int | None = None
+        self._speed: int | None = None
+        self._drawn_for: tuple[Phase, int | None] | None = None
+        self._html = Markup()
 
-    def now(self) -> int | None:
+    def now(self) -> Markup:
+        shown = (self._live.phase, self._tokens_per_second())
+        if shown != self._drawn_for:
+            self._drawn_for = shown
+            self._html = render(self._request, "chat/_status.html", answer=self._answer, phase=shown[0], speed=shown[1])
+        return self._html
+
+    def _tokens_per_second(self) -> int | None:
         moment = time.monotonic()
         began = self._live.first_text_at
         if self._live.phase is Phase.WRITING and began and moment - self._shown_at >= _STATUS_SECONDS <= moment - began:
-            written = len(self._live.text) + len(self._live.reasoning)
-            self._shown, self._shown_at = round(estimate(written) / (moment - began)), moment
-        return self._shown
+            written = len(self._live.text) + len(self._live.reasoning) - self._live.begins_with
+            self._speed, self._shown_at = round(estimate(written) / (moment - began)), moment
+        return self._speed

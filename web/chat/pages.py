@@ -2,26 +2,30 @@
 
 import base64
 import binascii
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from fastapi import Request
 from markupsafe import Markup
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.accounts.models import User
-from backend.conversations import queries
+from backend.conversations import context, queries, tree
 from backend.conversations.models import Conversation, Message, Speaker, Status
+from backend.conversations.prompt import Step
 from backend.conversations.turns import Turns
 from backend.core.clock import now
 from backend.core.i18n import _, ngettext
-from backend.engines.registry import Registry
+from backend.engines.registry import Offer, Registry
+from backend.files import queries as attachments
 from web.chat import markdown
 from web.chat.days import Group, by_day
 from web.chat.view import Snapshot, snapshot
+from web.files.view import FileView, by_message
 from web.rendering import zone_of
+from web.viewer import Viewer
 
 SIDEBAR_ROWS = 50
 
@@ -35,6 +39,8 @@ class Choice:
     description: str
     problem: str | None
     selected: bool
+    window: int | None = None  # tokens it can be shown; None where nobody knows
+    room: int | None = None  # of these, what a question may take
 
 
 @dataclass(frozen=True)
@@ -48,14 +54,38 @@ class SidebarItem:
 
 
 @dataclass(frozen=True)
+class Siblings:
+    """Where a message stands among those that follow the same one: its number, how many, and its neighbours."""
+
+    number: int
+    count: int
+    before: UUID | None
+    after: UUID | None
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """Tokens: what a conversation has, and what its model can read."""
+
+    used: int
+    window: int
+
+
+@dataclass(frozen=True)
 class MessageView:
     """A message as shown: its row, its HTML, and while it is being written the snapshot it starts from."""
 
     row: Message
-    html: Markup
-    live: Snapshot | None
-    facts: list[tuple[str, str]]
-    summary: str
+    html: Markup | None = None
+    live: Snapshot | None = None
+    facts: Sequence[tuple[str, str]] = ()
+    summary: str = ""
+    siblings: Siblings | None = None
+    files: Sequence[FileView] = ()
+    can_proceed: bool = False  # its engine picks it up where it broke off
+    is_last: bool = True  # of the branch that is shown
+    is_edited: bool = False  # with the form for that in its place
+    begins_context: bool = False  # what is above is no longer sent to the model
 
     @property
     def is_question(self) -> bool:
@@ -69,6 +99,15 @@ class MessageView:
     def running(self) -> bool:
         return self.row.status.running
 
+    @property
+    def way_on(self) -> Literal["continue", "regenerate", ""]:
+        """What its last line offers, where it did not end well."""
+        row = self.row
+        if row.status is Status.FAILED or (not row.text and row.ended_by != "length"):
+            return "regenerate"
+        broke_off = row.status in (Status.STOPPED, Status.INTERRUPTED) or row.ended_by == "length"
+        return "continue" if broke_off and row.text and row.model_id and self.is_last else ""
+
 
 def picker(registry: Registry, chosen: UUID | None) -> list[Choice]:
     """Every model this person may use; the chosen one, or the first that works, is selected."""
@@ -76,51 +115,122 @@ def picker(registry: Registry, chosen: UUID | None) -> list[Choice]:
     selected = chosen if any(offer.id == chosen for offer in offers) else None
     if selected is None:
         selected = next((offer.id for offer in offers if offer.available), offers[0].id if offers else None)
-    return [Choice(offer.id, offer.name, offer.description, offer.problem, offer.id == selected) for offer in offers]
+    return [
+        Choice(offer.id, offer.name, offer.description, offer.problem, offer.id == selected, *_window(offer))
+        for offer in offers
+    ]
 
 
 async def load_sidebar(
-    request: Request, session: AsyncSession, user: User, *, current: UUID | None, before: str = ""
+    request: Request, session: AsyncSession, user: Viewer, *, current: UUID | None, before: str = ""
 ) -> dict[str, Any]:
     """One page of the sidebar, newest first, as `groups` and `next_page` for the templates."""
     place = _read_place(before)
     rows = (await session.execute(queries.sidebar(user.id, place, SIDEBAR_ROWS + 1))).all()
     shown = rows[:SIDEBAR_ROWS]
     items = [
-        SidebarItem(row.id, row.title, row.updated_at, running, unread and row.id != current, row.id == current)
-        for row, running, unread in shown
+        SidebarItem(row.id, row.title, row.updated_at, row.running, row.unread and row.id != current, row.id == current)
+        for row in shown
     ]
     groups: list[Group] = by_day(items, now(), zone_of(request), after=place[0] if place else None)
-    more = f"/conversations?before={_place(shown[-1][0])}" if len(rows) > SIDEBAR_ROWS else None
+    more = f"/conversations?before={_place(shown[-1])}" if len(rows) > SIDEBAR_ROWS else None
     return {"groups": groups, "next_page": more}
 
 
-async def load_thread(session: AsyncSession, turns: Turns, conversation: Conversation) -> list[MessageView]:
-    """The branch that was written last, from its first question on."""
-    leaf = await session.scalar(queries.newest_leaf(conversation.id))
-    path = (await session.scalars(queries.path_to(leaf))).all() if leaf else []
-    return [await show(session, turns, message) for message in path]
+async def load_thread(
+    session: AsyncSession, turns: Turns, conversation: Conversation, *, edited: UUID | None = None
+) -> list[MessageView]:
+    """The branch that is shown, from its first question on.
+
+    Of what was deleted of it only those messages that have other versions: there is no other way to these.
+    """
+    messages = (await session.scalars(queries.messages_of(conversation.id))).all()
+    path = tree.path(messages, conversation.leaf_id)
+    versions = tree.versions(messages)
+    asked = [message.id for message in path if message.speaker is Speaker.PERSON]
+    files = by_message(await session.scalars(attachments.of_messages(asked)))
+    shown = [message for message in path if not message.deleted_at or len(versions(message)) > 1]
+    kept = {step.id for step in context.kept([_step(message) for message in path])}
+    first_kept = next((message.id for message in shown if message.id in kept), None)
+    return [
+        replace(
+            show(turns, message, versions(message)),
+            files=files.get(message.id, ()),
+            is_last=message is shown[-1],
+            is_edited=message.id == edited,
+            begins_context=message.id == first_kept and message is not shown[0],
+        )
+        for message in shown
+    ]
 
 
-async def show(session: AsyncSession, turns: Turns, message: Message) -> MessageView:
+async def load_message(session: AsyncSession, turns: Turns, message: Message) -> MessageView:
+    """One message with what lies beside it."""
+    versions = (await session.scalars(queries.versions(message))).all()
+    files = by_message(await session.scalars(attachments.of_messages([message.id])))
+    return replace(show(turns, message, versions), files=files.get(message.id, ()))
+
+
+def show(turns: Turns, message: Message, siblings: Sequence[UUID] = ()) -> MessageView:
+    """A message as it is; of an answer that another process writes, what its row holds."""
+    view = MessageView(message, siblings=_beside(message.id, siblings))
     if message.speaker is Speaker.PERSON:
-        return MessageView(message, markdown.plain(message.text), None, [], "")
+        return replace(view, html=markdown.plain(message.text))
     live = turns.live(message.id)
     if live is not None and message.status.running:
-        return MessageView(message, Markup(), snapshot(str(message.id), live), [], "")
-    text = message.text
-    if message.status.running:  # another process writes it, or nobody any more
-        text += "".join([part.text for part in await session.scalars(queries.parts_of(message.id, message.attempt))])
-    html = markdown.render(text, anchor=str(message.id))
-    return MessageView(message, html, None, _facts(message), _summary(message.provenance))
+        return replace(view, live=snapshot(str(message.id), live))
+    if message.status.running:
+        return view  # its stream brings the text at once
+    return replace(
+        view,
+        html=markdown.render(message.text, anchor=str(message.id)),
+        facts=_facts(message),
+        summary=_summary(message.provenance),
+        can_proceed=turns.can_proceed(message),
+    )
+
+
+def _beside(message_id: UUID, ids: Sequence[UUID]) -> Siblings | None:
+    if message_id not in ids or len(ids) < 2:
+        return None
+    place = ids.index(message_id)
+    return Siblings(
+        place + 1, len(ids), ids[place - 1] if place else None, ids[place + 1] if place + 1 < len(ids) else None
+    )
+
+
+def gauge(registry: Registry, model_id: UUID | None, messages: Sequence[MessageView]) -> Gauge | None:
+    """How full the model's window is after these messages; None where nobody knows how large it is."""
+    offer = registry.offer(model_id)
+    window = _window(offer)[0] if offer else None
+    if window is None:
+        return None
+    steps = [_step(message.row) for message in messages]
+    return Gauge(context.estimate(context.kept(steps)), window)
+
+
+def _window(offer: Offer) -> tuple[int, int] | tuple[None, None]:
+    """What every endpoint of a model can be shown, and how much of it is not kept free for the answer."""
+    windows = [endpoint.context_length for endpoint in offer.endpoints if endpoint.context_length]
+    if not windows:
+        return None, None
+    window = context.Window.of(min(windows), offer.max_tokens)
+    return window.size, window.for_prompt
+
+
+def _step(row: Message) -> Step:
+    return Step(row.id, row.speaker, row.text, row.instruction, row.context_tokens, row.context_from)
 
 
 def _summary(facts: dict[str, Any]) -> str:
-    tokens = facts.get("completion_tokens")
+    parts = [*facts.get("earlier", ()), facts]
+    tokens = sum(part.get("completion_tokens") or 0 for part in parts)
     if not tokens:
         return ""
-    seconds = facts["seconds"] - facts.get("first_token_seconds", 0)
     count = ngettext("{tokens:,} token", "{tokens:,} tokens", tokens).format(tokens=tokens)
+    if len(parts) > 1:
+        return _("{count}, in {parts} parts").format(count=count, parts=len(parts))
+    seconds = facts["seconds"] - facts.get("first_token_seconds", 0)
     return _("{count}, {rate:.0f} per second").format(count=count, rate=tokens / seconds) if seconds > 0 else count
 
 
@@ -138,9 +248,17 @@ def _facts(message: Message) -> list[tuple[str, str]]:
         (_("First token"), _seconds(known.get("first_token_seconds"))),
         (_("Whole answer"), _seconds(known.get("seconds"))),
         (_("Read"), read if known.get("prompt_tokens") else None),
+        *_stitches(known),
         (_("Ended"), _ended(message)),
     ]
     return [(term, value) for term, value in rows if value]
+
+
+def _stitches(known: dict[str, Any]) -> list[tuple[str, str]]:
+    """How often an answer was taken up again, by itself and by a press of Continue."""
+    seams, by_itself = len(known.get("earlier", ())), known.get("resumed", 0)
+    times = [(_("Went on after an interruption"), by_itself), (_("Continued when asked"), seams - by_itself)]
+    return [(term, ngettext("Once", "{n} times", n).format(n=n)) for term, n in times if n > 0]
 
 
 def _ended(message: Message) -> str:
@@ -158,7 +276,7 @@ def _seconds(value: float | None) -> str | None:
     return None if value is None else _("{seconds:.2f} s").format(seconds=value)
 
 
-def _place(last: Conversation) -> str:
+def _place(last: Any) -> str:
     """Where the next page of the sidebar begins, opaque to the browser."""
     microseconds = (last.updated_at - _EPOCH) // timedelta(microseconds=1)
     return base64.urlsafe_b64encode(microseconds.to_bytes(8, "big") + last.id.bytes).decode().rstrip("=")

@@ -1,5 +1,6 @@
 """The chat: pages, sends, streams. What happens in a turn is told in `backend/conversations/turns.py`."""
 
+from dataclasses import replace
 from functools import partial as bind
 from typing import Annotated, Any
 from uuid import UUID
@@ -8,19 +9,21 @@ from fastapi import APIRouter, Depends, Form, Header, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from backend.conversations import service
+from backend.conversations import queries, service
 from backend.conversations.models import Conversation, Message, Speaker
 from backend.conversations.turns import Question, Turn, Turns
 from backend.core.clock import now
 from backend.core.db import Session, after_commit
-from backend.core.errors import Forbidden, NotFound
+from backend.core.errors import Conflict, Forbidden, NotFound
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.engines.registry import Registry
 from web.chat import following, pages
 from web.chat.dependencies import OwnConversation, OwnMessage
+from web.chat.following import Watched
 from web.chat.view import Cursor
 from web.dependencies import AllSessions, CurrentUser, Models, RunningTurns, Streams, TitleMaker
+from web.files.view import by_message
 from web.forms import plain_form
 from web.rendering import local, page, partial, zone_of
 from web.streaming import EventStream
@@ -48,12 +51,14 @@ async def conversation(
     session: Session,
     registry: Models,
     turns: RunningTurns,
+    edit: UUID | None = None,
 ) -> HTMLResponse:
+    """The whole page; without script with the form to `edit` a question on it."""
     service.see(conversation)
     return page(
         request,
         "chat/conversation.html",
-        **await _thread(session, turns, registry, conversation),
+        **await _thread(session, turns, registry, conversation, edited=edit),
         **await pages.load_sidebar(request, session, user, current=conversation.id),
     )
 
@@ -79,17 +84,17 @@ async def begin(
     model: Annotated[UUID, Form()],
     key: Annotated[UUID, Form()],
     text: Annotated[str, Form()] = "",
+    file: Annotated[tuple[UUID, ...], Form()] = (),
 ) -> Response:
     """A first question: the conversation begins with it, so empty ones are never stored."""
-    turn = await turns.ask(session, user.id, None, Question(text, model, key))
+    turn = await turns.ask(user.id, None, Question(text, model, key, files=file))
     address = f"/chat/{turn.conversation.id}"
     if not request.headers.get("hx-request"):
         return RedirectResponse(address, status_code=303)
-    await session.flush()
     response = partial(
         request,
         "chat/_begun.html",
-        **await _thread(session, turns, registry, turn.conversation),
+        **_turn(turns, registry, turn),
         **await pages.load_sidebar(request, session, user, current=turn.conversation.id),
     )
     response.headers["HX-Push-Url"] = address
@@ -99,37 +104,93 @@ async def begin(
 @router.post("/chat/{conversation_id}/messages")
 async def ask(
     request: Request,
-    conversation: OwnConversation,
+    conversation_id: UUID,
     user: CurrentUser,
-    session: Session,
     registry: Models,
     turns: RunningTurns,
     model: Annotated[UUID, Form()],
     key: Annotated[UUID, Form()],
     text: Annotated[str, Form()] = "",
     after: Annotated[UUID | None, Form()] = None,
+    edits: Annotated[UUID | None, Form()] = None,
+    file: Annotated[tuple[UUID, ...], Form()] = (),
 ) -> Response:
-    turn = await turns.ask(session, user.id, conversation, Question(text, model, key, after))
-    if not request.headers.get("hx-request"):
-        return RedirectResponse(f"/chat/{conversation.id}", status_code=303)
-    return await _turn(request, session, turns, registry, turn)
+    """The next question; with `edits` one that stands in for another, and begins a branch beside it."""
+    turn = await turns.ask(user.id, conversation_id, Question(text, model, key, after, edits, files=file))
+    if edits or not request.headers.get("hx-request"):
+        return await _whole_thread(request, turns, conversation_id, turn.answer.id, _sent())
+    return partial(request, "chat/_turn.html", **_turn(turns, registry, turn))
 
 
-@router.post("/chat/{conversation_id}/messages/{message_id}/retry")
-async def retry(
+@router.post("/chat/{conversation_id}/messages/{message_id}/regenerate")
+async def regenerate(
     request: Request,
     message: OwnMessage,
-    session: Session,
     turns: RunningTurns,
     model: Annotated[UUID | None, Form()] = None,
+    instruction: Annotated[str, Form()] = "",
 ) -> Response:
-    """Answer the same question again, below it and in place of the answer that did not end well."""
-    if message.speaker is not Speaker.MODEL:
-        raise NotFound(_("There is no answer here."))
-    answer = await turns.retry(session, message, model)
+    """Another answer to the same question, beside this one."""
+    _require_answer(message)
+    again = await turns.regenerate(message, model, instruction)
+    return await _whole_thread(request, turns, message.conversation_id, again.id, _sent())
+
+
+@router.post("/chat/{conversation_id}/messages/{message_id}/continue")
+async def proceed(
+    request: Request, message: OwnMessage, turns: RunningTurns, key: Annotated[UUID | None, Form()] = None
+) -> Response:
+    """Go on with an answer where it broke off; in a turn of its own where its engine cannot pick it up."""
+    _require_answer(message)
+    goes_on = message.id
+    if turns.can_proceed(message):
+        await turns.proceed(message)
+    elif message.model_id is None:
+        raise Conflict(_("The model of this answer is not here any more. Answer again with another one."))
+    else:
+        go_on = Question(
+            _("Please go on exactly where you stopped."),
+            message.model_id,
+            key or new_id(),
+            after=message.id,
+            is_continuation=True,
+        )
+        goes_on = (await turns.ask(message.owner_id, message.conversation_id, go_on)).answer.id
+    said = _("The answer goes on.")
+    return await _whole_thread(request, turns, message.conversation_id, goes_on, said)
+
+
+@router.post("/chat/{conversation_id}/messages/{message_id}/show")
+async def show(request: Request, message: OwnMessage, session: Session, turns: RunningTurns) -> Response:
+    """Step to this message instead of the one beside it; below it the branch that was written last."""
+    await service.show(session, message)
+    await session.commit()
+    return await _whole_thread(request, turns, message.conversation_id, message.id)
+
+
+@router.post("/chat/{conversation_id}/messages/{message_id}/delete")
+async def delete_message(request: Request, message: OwnMessage, session: Session, turns: RunningTurns) -> Response:
+    if message.status.running:
+        await session.commit()
+        await turns.stop(message)
+        await session.refresh(message)
+    conversation = await session.get_one(Conversation, message.conversation_id)
+    beside = (await pages.load_message(session, turns, message)).siblings
+    await service.empty(session, message)
+    if beside and conversation.leaf_id == message.id:  # nothing follows it, so another version takes its place
+        await service.show(session, await session.get_one(Message, beside.before or beside.after))
+    await session.commit()
+    said = _("The message was deleted.")
+    return await _whole_thread(request, turns, message.conversation_id, said=said)
+
+
+@router.post("/chat/{conversation_id}/messages/{message_id}/fork")
+async def fork(request: Request, message: OwnMessage, session: Session) -> Response:
+    """A new conversation that begins as this one does, up to this message."""
+    address = f"/chat/{(await service.fork(session, message)).id}"
     if not request.headers.get("hx-request"):
-        return RedirectResponse(f"/chat/{message.conversation_id}", status_code=303)
-    return partial(request, "chat/_retried.html", message=await pages.show(session, turns, answer))
+        return RedirectResponse(address, status_code=303)
+    return Response(status_code=204, headers={"HX-Redirect": address})
 
 
 @router.post("/chat/{conversation_id}/messages/{message_id}/stop")
@@ -144,7 +205,7 @@ async def stop(
         stopped = await fresh.get(Message, message.id)
         if stopped is None:
             raise NotFound(_("There is no message here any more."))
-        return partial(request, "chat/_message.html", message=await pages.show(fresh, turns, stopped))
+        return partial(request, "chat/_message.html", message=await pages.load_message(fresh, turns, stopped))
 
 
 @router.post("/chat/{conversation_id}/title")
@@ -174,15 +235,31 @@ async def delete(request: Request, conversation: OwnConversation, session: Sessi
 
 
 @router.get("/chat/{conversation_id}/messages/{message_id}")
-async def message(request: Request, message: OwnMessage, session: Session, turns: RunningTurns) -> HTMLResponse:
-    """One message as it is now: what a tab asks for that slept while the answer ended."""
-    return partial(request, "chat/_message.html", message=await pages.show(session, turns, message))
+async def message(
+    request: Request,
+    message: OwnMessage,
+    session: Session,
+    turns: RunningTurns,
+    registry: Models,
+    edit: UUID | None = None,
+) -> HTMLResponse:
+    """One message as it is now: what a tab asks for that slept while the answer ended. Or the form to `edit` it."""
+    shown = await pages.load_message(session, turns, message)
+    if edit is None:
+        return partial(request, "chat/_message.html", message=shown)
+    if not shown.is_question:
+        raise NotFound(_("There is no question here."))
+    conversation = await session.get_one(Conversation, message.conversation_id)
+    picker = pages.picker(registry, conversation.model_id)
+    return partial(request, "chat/_editor.html", message=shown, picker=picker, send_key=new_id())
 
 
 @router.get("/chat/{conversation_id}/messages/{message_id}/events")
 async def watch(
     request: Request,
-    message: OwnMessage,
+    conversation_id: UUID,
+    message_id: UUID,
+    user: CurrentUser,
     sessions: AllSessions,
     turns: RunningTurns,
     titles: TitleMaker,
@@ -194,41 +271,83 @@ async def watch(
     """The answer as it grows. Reading changes no answer, and no database session is held meanwhile."""
     if sec_fetch_site == "cross-site":
         raise Forbidden(_("This stream can be read from Parley's own pages only."))
+    answer = Watched(message_id, conversation_id, user.id)
+    if not turns.writes_for(message_id, conversation_id, user.id):
+        async with sessions.as_person(user.id) as session:
+            found = await session.scalar(queries.message_visible_to(user.id, conversation_id, message_id))
+        if found is None:
+            raise NotFound(_("There is no message here. It may have been deleted, or it belongs to somebody else."))
     cursor = Cursor.parse(last_event_id or since)
-    events = following.events(request, message, sessions, turns, titles, cursor)
-    return EventStream(events, until=streams.joined(message.owner_id))
+    events = following.events(request, answer, sessions, turns, titles, cursor)
+    return EventStream(events, until=streams.joined(user.id, lambda: request.state.login.ended))
 
 
 def _nothing_asked(request: Request, registry: Registry) -> dict[str, Any]:
+    picker = pages.picker(registry, None)
+    chosen = next((choice.id for choice in picker if choice.selected), None)
     return {
         "conversation": None,
         "messages": [],
-        "picker": pages.picker(registry, None),
+        "picker": picker,
+        "context": pages.gauge(registry, chosen, []),
         "send_key": new_id(),
         "hour": local(now(), zone_of(request)).hour,
     }
 
 
+def _require_answer(message: Message) -> None:
+    if message.speaker is not Speaker.MODEL:
+        raise NotFound(_("There is no answer here."))
+
+
+def _sent() -> str:
+    return _("Sent. Waiting for the answer.")
+
+
+async def _whole_thread(
+    request: Request, turns: Turns, conversation_id: UUID, about: UUID | None = None, said: str = ""
+) -> Response:
+    """The conversation as it is now, because its branch may be another one; the message box stays as it is.
+
+    The message that this is `about` gets the focus, and `said` is announced; without words, which version is shown.
+    """
+    if not request.headers.get("hx-request"):
+        place = f"#message-{about}" if about else ""
+        return RedirectResponse(f"/chat/{conversation_id}{place}", status_code=303)
+    viewer, registry = request.state.viewer, request.state.registry
+    async with request.state.sessions.as_person(viewer.id) as session:
+        conversation = await session.scalar(queries.visible_to(viewer.id).where(Conversation.id == conversation_id))
+        if conversation is None:
+            raise NotFound(_("There is no conversation here any more."))
+        thread = await _thread(session, turns, registry, conversation)
+        response = partial(request, "chat/_rebranched.html", about=about, said=said, **thread)
+    response.headers.update({"HX-Retarget": "#thread", "HX-Reswap": "outerHTML"})
+    return response
+
+
 async def _thread(
-    session: AsyncSession, turns: Turns, registry: Registry, conversation: Conversation
+    session: AsyncSession, turns: Turns, registry: Registry, conversation: Conversation, *, edited: UUID | None = None
 ) -> dict[str, Any]:
-    messages = await pages.load_thread(session, turns, conversation)
+    messages = await pages.load_thread(session, turns, conversation, edited=edited)
     return {
         "conversation": conversation,
         "messages": messages,
         "picker": pages.picker(registry, conversation.model_id),
+        "context": pages.gauge(registry, conversation.model_id, messages),
         "send_key": new_id(),
         "hour": None,
     }
 
 
-async def _turn(request: Request, session: AsyncSession, turns: Turns, registry: Registry, turn: Turn) -> HTMLResponse:
-    await session.flush()
-    return partial(
-        request,
-        "chat/_turn.html",
-        conversation=turn.conversation,
-        messages=[await pages.show(session, turns, message) for message in (turn.question, turn.answer)],
-        picker=pages.picker(registry, turn.conversation.model_id),
-        send_key=new_id(),
-    )
+def _turn(turns: Turns, registry: Registry, turn: Turn) -> dict[str, Any]:
+    """A question and its answer to come, and a fresh composer."""
+    carried = by_message(turn.files).get(turn.question.id, ())
+    messages = [replace(pages.show(turns, turn.question), files=carried), pages.show(turns, turn.answer)]
+    return {
+        "conversation": turn.conversation,
+        "messages": messages,
+        "picker": pages.picker(registry, turn.conversation.model_id),
+        "context": pages.gauge(registry, turn.conversation.model_id, messages),
+        "send_key": new_id(),
+        "hour": None,
+    }

@@ -1,10 +1,12 @@
-// The message box: Enter, drafts, large pastes, and what happens to the text around a send.
+// The message box: Enter, drafts, large pastes, how much fits, and what happens to the text around a send.
 "use strict";
 {
   // Beyond this a text box gets slow: 20,000 lines take a second to paste and a tenth of a second per key.
   const MOST_LINES = 1000;
   const MOST_CHARACTERS = 50000;
   const SAVE_AFTER = 400; // ms without a key
+  const CHARACTERS_PER_TOKEN = 3.5; // as backend/conversations/context.py estimates
+  const LOUD_FROM = 0.6; // of the window
 
   const on = (name, listen) => document.addEventListener(name, listen);
   const say = (text) => document.getElementById("announcer").replaceChildren(text);
@@ -16,6 +18,7 @@
   let box = null;
   let pasted = []; // large texts that are sent below what is in the box
   let attempt = null; // the send under way, or the last one
+  let counted = null; // the element that tells how long the conversation is
   let writtenAt = 0; // when the text was last touched
   let saving = 0;
   let isLeaving = false; // signing out: nothing is kept
@@ -33,6 +36,7 @@
     restoreDraft();
     if (isLarge(box.value)) fold();
     grow();
+    gauge();
     resizes.disconnect();
     resizes.observe(form.parentElement);
   }
@@ -44,6 +48,11 @@
 
   // Text
 
+  const hasFiles = () => Boolean(form.querySelector("[data-files] :is([data-file], [data-uploading])"));
+  function requireSomething() {
+    box.required = !pasted.length && !hasFiles();
+    gauge();
+  }
   const wholeText = () => [box.value, ...pasted].filter((text) => text.trim()).join("\n\n");
 
   on("formdata", ({target, formData}) => target === form && formData.set("text", wholeText()));
@@ -51,7 +60,7 @@
   on("keydown", (event) => {
     if (event.target !== box || event.key !== "Enter" || event.shiftKey || event.altKey || touch.matches) return;
     event.preventDefault();
-    if (wholeText()) form.requestSubmit();
+    if (wholeText() || hasFiles()) form.requestSubmit();
   });
 
   on("input", (event) => {
@@ -60,7 +69,14 @@
     if (!typed && isLarge(box.value)) fold();
     if (attempt?.key === form.elements.key.value) renewKey(); // another text is another question
     grow();
+    gauge();
     saveSoon();
+  });
+
+  // Attached, or no longer (attachments.js).
+  on("parley:files", () => {
+    if (attempt?.key === form.elements.key.value) renewKey();
+    requireSomething();
   });
 
   // Pasted, dropped, dictated: what is too large for the box is kept beside it before the box ever holds it.
@@ -86,20 +102,21 @@
     chip.querySelector("[data-remove]").addEventListener("click", () => {
       pasted.splice([...chip.parentElement.children].indexOf(chip), 1);
       chip.remove();
-      box.required = !pasted.length;
+      requireSomething();
       box.focus();
       saveSoon();
     });
     chips().append(chip);
-    box.required = false;
+    requireSomething();
     return chip.textContent;
   }
 
   function chips() {
-    const found = form.querySelector(".chips");
+    const found = form.querySelector("[data-pasted]");
     if (found) return found;
     const made = document.createElement("div");
     made.className = "chips";
+    made.dataset.pasted = "";
     box.before(made);
     return made;
   }
@@ -109,6 +126,31 @@
     box.style.blockSize = "auto";
     box.style.blockSize = `${box.scrollHeight}px`;
   }
+
+  // How full the model's window is, with what is in the box
+
+  function gauge() {
+    const {window: size, room} = form.elements.model?.selectedOptions[0]?.dataset ?? {};
+    const label = form.querySelector(".gauge");
+    const text = Math.round(wholeText().length / CHARACTERS_PER_TOKEN);
+    counted = document.getElementById("used");
+    const used = Number(counted.value) + text;
+    label.hidden = !size;
+    if (size) {
+      const meter = label.querySelector("meter");
+      Object.assign(meter, {max: Number(size), high: 0.8 * size, value: used});
+      label.querySelector("span").textContent = fill(label.dataset.words, {used, window: Number(size)});
+      label.classList.toggle("loud", used > LOUD_FROM * size);
+    }
+    const note = form.querySelector("[data-too-much]");
+    note.hidden = !(text > room);
+    note.textContent = note.hidden ? "" : fill(note.dataset.tooMuch, {tokens: text - room});
+  }
+
+  const fill = (pattern, numbers) =>
+    pattern.replace(/{(\w+)}/g, (_, name) => numbers[name].toLocaleString(document.documentElement.lang));
+
+  on("change", ({target}) => target.name === "model" && target.form === form && gauge());
 
   // Drafts, per conversation; `page.js` empties the store when somebody else signs in
 
@@ -153,9 +195,9 @@
   function clearBox() {
     box.value = "";
     pasted = [];
-    box.required = true;
-    form.querySelector(".chips")?.remove();
+    form.querySelector("[data-pasted]")?.remove();
     document.getElementById("draft")?.remove();
+    requireSomething();
     grow();
   }
 
@@ -174,7 +216,8 @@
 
   on("htmx:before:request", ({target, detail: {ctx}}) => {
     if (target !== form) return;
-    attempt = {ctx, key: form.elements.key.value, draft: draftName(), text: box.value, pasted: pasted.length};
+    const key = form.elements.key.value;
+    attempt = {ctx, key, draft: draftName(), text: box.value, pasted: pasted.length, parts: [...pasted]};
   });
 
   on("htmx:before:swap", ({detail: {ctx}}) => {
@@ -188,14 +231,33 @@
   on("htmx:after:swap", ({detail: {ctx}}) => {
     const current = document.getElementById("composer");
     if (current !== form) adopt(current);
+    else if (form && counted !== document.getElementById("used")) gauge(); // an answer has ended
+    if (form) giveBack();
     if (ctx !== attempt?.ctx || ctx.response.status >= 400 || !form) return;
     if (attempt.typedMeanwhile) box.value = attempt.typedMeanwhile.trimStart();
     attempt.pastedMeanwhile?.forEach(addPasted);
+    attempt.question = [...document.querySelectorAll(".message.you")].at(-1)?.id;
     saveDraft();
     grow();
+    gauge();
     if (!touch.matches) box.focus({preventScroll: true});
     scrollTo({top: document.documentElement.scrollHeight, behavior: "instant"});
   });
+
+  // What no model could read comes back into the box, to be shortened, unless something else is there by now.
+  function giveBack() {
+    const answer = attempt?.question && document.getElementById(attempt.question)?.nextElementSibling;
+    if (!answer?.querySelector("[data-too-long]") || wholeText() || hasFiles()) return;
+    box.value = attempt.text;
+    attempt.parts.forEach(addPasted);
+    attempt = null;
+    renewKey();
+    grow();
+    gauge();
+    saveSoon();
+    const said = document.getElementById("announcer").textContent.trim();
+    say(`${said} ${clone("given-back").textContent}`);
+  }
 
   adopt(document.getElementById("composer"));
 }

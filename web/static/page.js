@@ -78,7 +78,7 @@
     const copied = document.createElement("div");
     copied.className = "visually-hidden";
     copied.append(...[...document.querySelectorAll(selector)].map((element) => element.cloneNode(true)));
-    for (const decoration of copied.querySelectorAll("figcaption, button")) decoration.remove();
+    for (const decoration of copied.querySelectorAll("figcaption, button, .attached")) decoration.remove();
     const html = copied.getHTML();
     for (const item of copied.querySelectorAll("li")) (item.querySelector(":scope > p") ?? item).prepend(marker(item));
     document.body.append(copied);
@@ -152,13 +152,13 @@
     const {status} = ctx.response;
     if (status === 401 && !ctx.hx.redirect) askToSignIn();
     // What is not ours (a proxy's page about a server that is away) must not be swapped into the page.
-    const isForeign = !ctx.hx.retarget && (status >= 500 || ctx.sourceElement.id === "composer");
+    const isForeign = !ctx.hx.retarget && (status >= 500 || ctx.sourceElement.matches("#composer, .editor"));
     if (status === 401 || isForeign || (isQuiet(ctx) && status >= 500)) ctx.hx.reswap = "none";
     if (isForeign && status !== 401 && !isQuiet(ctx)) toast("server-failed");
   });
   on("htmx:error", ({detail: {ctx}}) => {
     if (!ctx || isQuiet(ctx)) return;
-    toast(ctx.sourceElement.id === "composer" ? "not-sent" : "no-connection");
+    toast(ctx.sourceElement.matches("#composer, .editor") ? "not-sent" : "no-connection");
   });
   on("htmx:after:swap", ({detail: {ctx}}) => {
     trim();

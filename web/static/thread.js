@@ -1,4 +1,4 @@
-// The conversation as it grows: streams that come and go, scrolling, copy buttons, keys.
+// The conversation as it grows and branches: streams that come and go, scrolling, focus, editing, menus, keys.
 "use strict";
 {
   const FIRST_GAP = 500; // ms; doubled after each failure, up to
@@ -102,6 +102,16 @@
     tryAgain(target);
   });
 
+  // Gone with its message or its branch; the answer goes on without it.
+  on("htmx:before:cleanup", ({target}) => isStream(target) && setTimeout(forget, 0, target));
+  function forget(stream) {
+    if (stream.isConnected) return; // only taken up anew
+    const state = stateOf(stream);
+    state.over = true;
+    clearTimeout(state.timer);
+    state.leaveLane?.();
+  }
+
   on("visibilitychange", () => {
     for (const stream of streams()) {
       if (document.hidden) close(stream);
@@ -177,6 +187,108 @@
   }, {passive: true});
   on("htmx:after:swap", () => follows && requestAnimationFrame(() => follows && toTheEnd()));
 
+  // Another branch. What had the focus, a message or one of its buttons, has it again, and stands where it stood; where
+  // an answer begins, the reader goes along.
+
+  let thread = document.getElementById("thread");
+  let held = null;
+  let concerned = null; // the message whose menu was opened last
+
+  on("htmx:before:swap", () => {
+    const element = thread?.contains(document.activeElement) ? document.activeElement : null;
+    const message = element?.closest(".message") ?? concerned;
+    held = {
+      step: element?.dataset.step,
+      number: message ? [...thread.querySelectorAll(".message")].indexOf(message) : -1,
+      top: element?.getBoundingClientRect().top,
+    };
+  });
+
+  on("htmx:after:swap", () => {
+    const current = document.getElementById("thread");
+    if (current === thread) return;
+    thread = current;
+    if (!thread || !("about" in thread.dataset)) return;
+    const messages = thread.querySelectorAll(".message");
+    const message =
+      document.getElementById(thread.dataset.about) ?? messages[held.number] ?? [...messages].at(-1) ?? thread;
+    const step = (which) => message.querySelector(`[data-step${which}]`);
+    const button = held.step && (step(`="${held.step}"`) ?? step(""));
+    const target = button || message;
+    if (document.activeElement?.id !== "message") target.focus({preventScroll: true});
+    follows = message.matches("[aria-busy]");
+    if (follows) toTheEnd();
+    else if (held.top !== undefined) scrollBy(0, target.getBoundingClientRect().top - held.top);
+    else message.scrollIntoView({block: "nearest"});
+  });
+
+  // Editing
+
+  on("htmx:after:swap", () => {
+    const box = document.querySelector(".editor:not([data-opened]) > textarea");
+    if (!box) return;
+    box.form.dataset.opened = "";
+    box.focus();
+    box.setSelectionRange(box.value.length, box.value.length);
+  });
+
+  on("formdata", ({target, formData}) => {
+    const model = document.getElementById("composer")?.elements.model?.value;
+    if (target.matches("[data-editor]") && model) formData.set("model", model);
+  });
+
+  on("keydown", (event) => {
+    const editor = event.target.closest("[data-editor]");
+    if (!editor || event.isComposing) return;
+    if (event.key === "Escape") stopEditing(event, editor);
+    if (event.target.matches("textarea") && event.key === "Enter" && !event.shiftKey && !event.altKey && !isTouch()) {
+      event.preventDefault();
+      editor.requestSubmit();
+    }
+  });
+
+  on("input", ({target}) => {
+    const key = target.form?.matches("[data-editor]") && target.form.elements.key;
+    if (key) key.value = crypto.randomUUID?.() ?? key.value; // another text is another question
+  });
+
+  on("click", (event) => {
+    const editor = event.target.closest("[data-cancel-edit]")?.closest("[data-editor]");
+    if (editor) stopEditing(event, editor);
+  });
+
+  function stopEditing(event, editor) {
+    event.preventDefault();
+    const message = editor.closest(".message");
+    editor.remove();
+    message.querySelector("[data-edit]").focus();
+  }
+
+  const isTouch = () => matchMedia("(pointer: coarse)").matches;
+
+  // The menus of messages are there once; they are told for which of them they were opened.
+
+  on("click", ({target}) => {
+    const opener = target.closest(".message [popovertarget]");
+    if (!opener) return;
+    concerned = opener.closest(".message");
+    const id = concerned.id.replace("message-", "");
+    for (const form of document.querySelectorAll("[data-about-message] form")) {
+      form.reset();
+      const address = form.getAttribute("action").replace(/[^/]*(?=\/[^/]*$)/, id);
+      form.setAttribute("action", address);
+      form.setAttribute("hx-post", address);
+    }
+    const other = document.querySelectorAll("[data-other-models] [value]");
+    for (const choice of other) choice.hidden = choice.value === opener.dataset.model;
+    document.querySelector("[data-other-models]").hidden = ![...other].some((choice) => !choice.hidden);
+  });
+
+  on("submit", ({target}) => {
+    const menu = target.closest(".menu[data-about-message]");
+    if (menu) setTimeout(() => menu.hidePopover());
+  });
+
   // Copy buttons on finished code; the block that still grows is drawn again and again and gets its button later.
 
   const BARE = ".prose:not(.open) figure.code > figcaption:not(:has(button))";
@@ -190,6 +302,13 @@
   // Keys
 
   const OPEN = `dialog[open], :popover-open${CSS.supports("selector(select:open)") ? ", select:open" : ""}`;
+  const KEYS = {
+    c: "[data-copy]",
+    e: "[data-edit]",
+    r: "[data-regenerate]",
+    ArrowLeft: '[data-step="before"]',
+    ArrowRight: '[data-step="after"]',
+  };
   const isBox = (element) => element.id === "message";
   const isField = (element) => element.matches("input, select, textarea");
 
@@ -198,11 +317,19 @@
     if (event.defaultPrevented || event.isComposing) return;
     if (key === "Escape" && !document.querySelector(OPEN) && (isBox(target) || !isField(target)))
       [...document.querySelectorAll("[aria-busy=true] [data-stop]")].at(-1)?.click();
-    else if (key === "c" && !altKey && !ctrlKey && !metaKey && target.matches(".message"))
-      target.querySelector("[data-copy]")?.click();
+    else if (KEYS[key] && !altKey && !ctrlKey && !metaKey && target.matches(".message"))
+      press(event, target.querySelector(KEYS[key]));
+    else if (key === "ArrowUp" && !altKey && isBox(target) && !target.value)
+      press(event, [...document.querySelectorAll("[data-edit]")].at(-1));
     else if (altKey && ["ArrowUp", "ArrowDown"].includes(key) && (isBox(target) ? !target.value : !isField(target)))
       step(event, key === "ArrowUp" ? -1 : 1);
   });
+
+  function press(event, button) {
+    if (!button) return;
+    event.preventDefault();
+    button.click();
+  }
 
   function step(event, by) {
     const stops = [...document.querySelectorAll(".message, #message")];

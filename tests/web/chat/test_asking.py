@@ -111,11 +111,11 @@ async def test_a_failed_answer_says_so_and_can_be_tried_again(chat: Chat, engine
     asked = await chat.ask("Hello")
 
     events = await chat.ended(asked)
-    again = await chat.browser.post(f"{asked.answer}/retry")
+    again = await chat.browser.post(f"{asked.answer}/regenerate")
     events_again = await chat.browser.read(again.text.partition('hx-sse:connect="')[2].partition('"')[0])
 
     assert "No answer." in visible(events[-2].data)
-    assert "Try again" in visible(events[-2].data)
+    assert "Regenerate" in visible(events[-2].data)
     assert "CUDA" not in events[-2].data
     assert "Fine." in events_again[-2].data
 
@@ -129,7 +129,7 @@ async def test_an_interrupted_answer_keeps_its_text(chat: Chat, engine: FakeEngi
 
     assert "Half of" in page
     assert "Interrupted." in page
-    assert "Answer again" in page
+    assert "Continue" in page
 
 
 async def test_html_of_a_login_page_is_never_shown(chat: Chat, engine: FakeEngine) -> None:
@@ -200,7 +200,7 @@ async def test_a_stranger_can_neither_ask_nor_stop_nor_read(
             ("GET", message),
             ("GET", f"{message}/events"),
             ("POST", f"{message}/stop"),
-            ("POST", f"{message}/retry"),
+            ("POST", f"{message}/regenerate"),
             ("POST", "/title"),
             ("GET", "/title"),
             ("POST", "/delete"),
@@ -239,7 +239,7 @@ async def test_the_next_question_follows_the_answer_that_was_tried_again(chat: C
     engine.plan(refusal(500, "no"), ("Fine.",), ("Good.",))
     first = await chat.ask("One?")
     await chat.ended(first)
-    again = await chat.browser.post(f"{first.answer}/retry")
+    again = await chat.browser.post(f"{first.answer}/regenerate")
     await chat.browser.read(stream_of(again.text))
     after = again.text.partition('id="after" value="')[2].partition('"')[0]
 
@@ -250,20 +250,6 @@ async def test_the_next_question_follows_the_answer_that_was_tried_again(chat: C
     assert [said["content"] for said in engine.requests[-1].messages] == ["One?", "Fine.", "Two?"]
     assert "Fine." in page
     assert "No answer." not in page
-
-
-async def test_an_answer_in_the_middle_or_a_whole_one_is_not_tried_again(chat: Chat, engine: FakeEngine) -> None:
-    engine.plan(refusal(500, "no"), ("Fine.",))
-    failed = await chat.ask("One?")
-    await chat.ended(failed)
-    whole = await chat.ask("Two?", to=failed.address)
-    await chat.ended(whole)
-
-    middle = await chat.browser.post(f"{failed.answer}/retry")
-    complete = await chat.browser.post(f"{whole.answer}/retry")
-
-    assert middle.status_code == complete.status_code == 409
-    assert "/retry" not in (await chat.browser.get(failed.address)).text
 
 
 async def test_stops_at_the_same_moment_do_not_exhaust_the_connections(

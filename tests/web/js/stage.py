@@ -62,6 +62,10 @@ class Stage:
         self.pause = 0.01  # between two events of a stream
         self.break_after: int | None = None  # events until the next stream is cut off, once
         self.refuse_streams: int | None = None  # a status
+        self.open_streams = 0
+        self.branch: list[Any] = []  # what is shown, and what every step and every other version leads to
+        self.about = ""  # the message that an action is about; else the last one
+        self.ends: dict[str, Any] = {}  # how the next answer ends, other than well
         self.send: Callable[[Asked], Reply] = self.accept
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -91,19 +95,24 @@ class Stage:
             case "GET", "/":
                 return self._chat([], begun=False)
             case "GET", "/chat/c1":
-                return self._chat([_question(), _answer()])
+                return self._chat(self.branch or [question(), answer()])
             case "GET", "/chat/c1?running":
-                return self._chat([_question(), _answer(running=True)])
+                return self._chat([question(), answer(running=True)])
             case "GET", "/chat/c1/messages/a1/events" | "/chat/c1/messages/a2/events":
                 return self._stream(asked)
             case "GET", "/chat/c1/messages/a1" if self.refuse_streams:
                 return Reply("", self.refuse_streams)
             case "GET", "/chat/c1/messages/a1":
-                return Reply(self._render("chat/_message.html", message=_answer("The end, asked for.")))
+                return Reply(self._render("chat/_message.html", message=answer("The end, asked for.")))
             case "POST", "/chat" | "/chat/c1/messages":
                 return self.send(asked)
+            case "GET", "/chat/c1/messages/q1?edit=q1":
+                picker = _thread([])["picker"]
+                return Reply(self._render("chat/_editor.html", message=question(), picker=picker, send_key=uuid4()))
+            case "POST", path if path.endswith(("/show", "/regenerate", "/delete", "/continue")):
+                return self.rebranched()
             case "POST", "/chat/c1/messages/a1/stop":
-                return Reply(self._render("chat/_message.html", message=_answer("Cut", status="stopped")))
+                return Reply(self._render("chat/_message.html", message=answer("Cut", status="stopped")))
             case "POST", "/settings/theme":
                 return Reply(status=204)
             case "GET", "/login":
@@ -115,11 +124,17 @@ class Stage:
 
     def accept(self, asked: Asked) -> Reply:
         """What the site answers to a send: both messages and a fresh composer, or the whole of a new conversation."""
-        turn = [_question(asked.form["text"][:80], id="q2"), _answer(running=True, id="a2")]
+        turn = [question(asked.form["text"][:80], id="q2"), answer(running=True, id="a2")]
         if asked.path == "/chat":
             html = self._render("chat/_begun.html", **_thread(turn), **_sidebar())
             return Reply(html, headers={"HX-Push-Url": CHAT})
         return Reply(self._render("chat/_turn.html", **_thread(turn)))
+
+    def rebranched(self) -> Reply:
+        """What the site answers when another branch is shown."""
+        about = self.about or self.branch[-1].row.id
+        html = self._render("chat/_rebranched.html", about=about, said="", **_thread(self.branch))
+        return Reply(html, headers={"HX-Retarget": "#thread", "HX-Reswap": "outerHTML"})
 
     def toast(self, status: int) -> Reply:
         html = self._render("_toast.html", message="An answer is being written.", serious=status >= 500)
@@ -147,7 +162,8 @@ class Stage:
             yield _event(finished + emptied, id=f"1.0.{number}")
         if end is None:
             yield _event(
-                self._render("chat/_finished.html", message=_answer("".join(BLOCKS), id=id), look=None), id="1.0.99"
+                self._render("chat/_finished.html", message=answer("".join(BLOCKS), id=id, **self.ends), look=None),
+                id="1.0.99",
             )
             yield "event: finished\ndata:\n\n"
 
@@ -165,6 +181,7 @@ class Stage:
                 support_id="0197",
                 path="/",
                 zone=ZoneInfo("UTC"),
+                limits=SimpleNamespace(bytes=20 * 1024 * 1024, per_message=10),
                 **context,
             )
         )
@@ -185,7 +202,9 @@ class _Word(str):
         return str(self)
 
 
-def _message(id: str, text: str, *, status: str = "done", **more: Any) -> SimpleNamespace:
+def _message(
+    id: str, text: str, *, status: str = "done", provenance: dict[str, str] | None = None, **more: Any
+) -> SimpleNamespace:
     row = SimpleNamespace(
         id=id,
         conversation_id="c1",
@@ -195,17 +214,40 @@ def _message(id: str, text: str, *, status: str = "done", **more: Any) -> Simple
         reasoning="",
         reason="",
         ended_by="stop",
+        deleted_at=None,
+        is_continuation=False,
+        instruction="",
+        model_id="m1",
+        provenance=provenance or {},
+        context_from=None,
+        context_tokens=1000,
     )
-    shown: dict[str, Any] = {"row": row, "html": Markup(text), "live": None, "facts": [], "summary": ""}
+    shown: dict[str, Any] = {
+        "row": row,
+        "html": Markup(text),
+        "files": (),
+        "live": None,
+        "facts": [],
+        "summary": "",
+        "siblings": None,
+        "way_on": "continue" if status == "stopped" else "",
+        "can_proceed": True,
+        "is_edited": False,
+        "begins_context": False,
+    }
     return SimpleNamespace(**shown | more)
 
 
-def _question(text: str = "Why?", id: str = "q1") -> SimpleNamespace:
-    return _message(id, text, is_question=True, running=False, speaker="You")
+def question(text: str = "Why?", id: str = "q1", **more: Any) -> SimpleNamespace:
+    return _message(id, text, is_question=True, running=False, speaker="You", **more)
 
 
-def _answer(
-    html: str = "".join(BLOCKS[:3]), *, running: bool = False, status: str = "done", id: str = "a1"
+def siblings(number: int, before: str | None, after: str | None) -> SimpleNamespace:
+    return SimpleNamespace(number=number, count=2, before=before, after=after)
+
+
+def answer(
+    html: str = "".join(BLOCKS[:3]), *, running: bool = False, status: str = "done", id: str = "a1", **more: Any
 ) -> SimpleNamespace:
     live = SimpleNamespace(cursor="0.0.0", reasoning="", blocks=Markup(), open=Markup(), phase="waiting")
     return _message(
@@ -216,16 +258,21 @@ def _answer(
         running=running,
         speaker="Fake 8B",
         live=live if running else None,
+        **more,
     )
 
 
 def _thread(messages: list[Any], *, begun: bool = True) -> dict[str, Any]:
-    choice = SimpleNamespace(id="m1", name="Fake 8B", description="", problem=None, selected=True)
+    choices = [
+        SimpleNamespace(id="m1", name="Fake 8B", description="", problem=None, selected=True, window=4000, room=3000),
+        SimpleNamespace(id="m2", name="Fake 70B", description="", problem=None, selected=False, window=None, room=None),
+    ]
     conversation = SimpleNamespace(id="c1", title="Why", model_id="m1")
     return {
         "conversation": conversation if begun else None,
         "messages": messages,
-        "picker": [choice],
+        "picker": choices,
+        "context": SimpleNamespace(used=1000, window=4000),
         "send_key": uuid4(),
         "hour": 13,
     }
@@ -282,11 +329,14 @@ def _handler(stage: Stage) -> type[BaseHTTPRequestHandler]:
         def _stream(self, events: Iterator[str]) -> None:
             self.send_header("Connection", "close")
             self.end_headers()
+            stage.open_streams += 1
             try:
                 for event in events:
                     self.wfile.write(event.encode())
             except (BrokenPipeError, ConnectionResetError):
                 pass  # the reader has gone, as many tests want it to
+            finally:
+                stage.open_streams -= 1
 
         def _static(self, name: str) -> None:
             content = (STATIC / name).read_bytes()

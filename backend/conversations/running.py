@@ -1,0 +1,125 @@
+"""An answer this process is writing, from the moment it was stored until its last row."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from backend.conversations.live import LiveAnswer
+from backend.conversations.models import Message, Status
+from backend.engines.client import ChatMessage
+from backend.engines.events import Failure
+from backend.engines.registry import Endpoint, Offer
+
+
+@dataclass
+class Saved:
+    """How much of a live answer its row and parts hold, in characters, and how many parts there are."""
+
+    text: int = 0
+    reasoning: int = 0
+    parts: int = 0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an answer ended, with a sentence for the reader where it did not end well."""
+
+    status: Status
+    reason: str = ""
+
+
+@dataclass
+class Running:
+    answer_id: UUID
+    owner_id: UUID
+    conversation_id: UUID
+    offer: Offer
+    live: LiveAnswer
+    message: Message | None = None  # as it was stored, if it is the only answer to its question
+    earlier: Sequence[dict[str, Any]] = ()  # the provenance of what it begins with, if it was taken up again
+    resumed: int = 0  # by itself
+    started: float = field(default_factory=time.monotonic)
+    saved: Saved = field(init=False)
+    messages: Sequence[ChatMessage] = ()  # the prompt
+    context_from: UUID | None = None
+    endpoint: Endpoint | None = None
+    failure: Failure | None = None
+    readers: int = 0
+    task: "asyncio.Task[None] | None" = None
+    is_cancelled: bool = False
+    verdict: Status | None = None  # as what; None: its process goes, and another takes it over
+    is_ending: bool = False  # the last write has begun; too late to cancel
+
+    def __post_init__(self) -> None:
+        self.saved = Saved(len(self.live.text), len(self.live.reasoning))
+
+    @property
+    def goes_on(self) -> bool:
+        """It begins with text that was written before."""
+        return bool(self.earlier) and self.live.begins_with > 0
+
+    @property
+    def written(self) -> int:
+        """Characters that came from the engine since it was started or taken up again."""
+        return len(self.live.text) + len(self.live.reasoning) - self.live.begins_with
+
+    @property
+    def prompt_characters(self) -> int:
+        return sum(len(message["content"]) for message in self.messages if isinstance(message["content"], str))
+
+    @property
+    def marks(self) -> dict[str, object]:
+        """What a log line says of it: ids, never text."""
+        engine = self.endpoint.engine_name if self.endpoint else None
+        return {"answer_id": self.answer_id, "user_id": self.owner_id, "engine": engine}
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What made this answer, kept with it: engine, revision, parameters, tokens and seconds; `earlier` holds the
+        same of what it began with."""
+        live, endpoint, offer = self.live, self.endpoint, self.offer
+        facts: dict[str, Any] = {
+            "engine": endpoint.engine_name if endpoint else None,
+            "engine_kind": endpoint.engine_kind if endpoint else None,
+            "engine_version": endpoint.engine_version if endpoint else None,
+            "upstream_name": endpoint.upstream_name if endpoint else None,
+            "temperature": offer.temperature,
+            "max_tokens": offer.max_tokens,
+            "seconds": round(time.monotonic() - self.started, 3),
+        }
+        if live.first_text_at is not None:
+            facts["first_token_seconds"] = round(live.first_text_at - self.started, 3)
+        if live.usage is not None:
+            facts |= {
+                "prompt_tokens": live.usage.prompt_tokens,
+                "cached_tokens": live.usage.cached_tokens,
+                "completion_tokens": live.usage.completion_tokens,
+            }
+        if self.failure is not None:
+            facts["failure"] = self.failure.value
+        if self.earlier:
+            facts |= {"earlier": list(self.earlier), "resumed": self.resumed}
+        return facts
+
+    def final(self, ended: Ended) -> Message | None:
+        """The message as its last row has it."""
+        row, live = self.message, self.live
+        if row is not None:
+            row.text, row.reasoning, row.ended_by = live.text, live.reasoning, live.ended_by
+            row.status, row.reason, row.provenance = ended.status, ended.reason, self.provenance
+            row.context_from, row.context_tokens = self.context_from, self.context_tokens
+        return row
+
+    @property
+    def context_tokens(self) -> int | None:
+        usage = self.live.usage
+        return usage.prompt_tokens + usage.completion_tokens if usage else None
+
+
+def segments(provenance: dict[str, Any]) -> list[dict[str, Any]]:
+    """The provenance of an answer as a flat list, the last one last: what `earlier` is made of."""
+    last = {name: value for name, value in provenance.items() if name not in ("earlier", "resumed")}
+    return [*provenance.get("earlier", ()), last]

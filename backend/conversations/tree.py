@@ -1,0 +1,60 @@
+"""The messages of a conversation as a tree: pure functions over its rows, which are read with one range scan.
+
+Postgres could walk the tree itself, but one index descent for each message costs more than reading all of them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from backend.conversations.models import Message, Speaker
+
+
+class Node(Protocol):
+    """A row of `messages`, as an object of the ORM or as plain SQL returned it."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def parent_id(self) -> UUID | None: ...
+
+
+N = TypeVar("N", bound=Node)
+
+
+def path(messages: Iterable[N], leaf_id: UUID | None) -> list[N]:
+    """The branch that ends at `leaf_id`, oldest first: what a reader sees and an engine is shown. Empty without it."""
+    nodes = {message.id: message for message in messages}
+    steps: list[N] = []
+    node = nodes.get(leaf_id) if leaf_id else None
+    while node is not None:
+        steps.append(node)
+        node = nodes.get(node.parent_id) if node.parent_id else None
+    return steps[::-1]
+
+
+def versions(messages: Iterable[Message]) -> Callable[[Message], Sequence[UUID]]:
+    """For each message: itself and what was said instead of it, oldest first.
+
+    Without what was deleted, unless something follows it: there would be no way to that any more.
+    """
+    messages = list(messages)
+    followed = {message.parent_id for message in messages}
+    places: dict[tuple[UUID | None, Speaker], list[Message]] = {}
+    for message in sorted(messages, key=lambda each: each.id):
+        places.setdefault((message.parent_id, message.speaker), []).append(message)
+
+    def of(message: Message) -> Sequence[UUID]:
+        beside = places[message.parent_id, message.speaker]
+        return [each.id for each in beside if not each.deleted_at or each.id == message.id or each.id in followed]
+
+    return of
+
+
+def newest_below(messages: Iterable[N], message_id: UUID) -> UUID:
+    """What was written last of everything that follows a message, or the message itself: ids grow with time."""
+    below = {message_id}
+    for message in sorted(messages, key=lambda each: each.id):
+        if message.parent_id in below:
+            below.add(message.id)
+    return max(below)

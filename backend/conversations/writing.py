@@ -1,0 +1,311 @@
+"""The writing of one answer, as a straight line: path, endpoint, prompt, engine, last row.
+
+It belongs to the process, not to a request. Every write compares `attempt`, so a writer that was given up finds its row
+gone from under it and hangs up on the engine.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from backend.conversations import context, prompt, statements, tree
+from backend.conversations.context import Window
+from backend.conversations.live import Phase
+from backend.conversations.models import Status
+from backend.conversations.prompt import Step
+from backend.conversations.running import Ended, Running
+from backend.conversations.titles import Titles
+from backend.core.db import DatabaseGone, Sessions
+from backend.core.direct import Direct
+from backend.core.errors import AppError, Forbidden, NotFound
+from backend.core.i18n import _
+from backend.core.ids import new_id
+from backend.core.telemetry import new_support_id, support_id
+from backend.engines.client import JSON, ChatRequest
+from backend.engines.events import EngineFailed, Failure, Overflow
+from backend.engines.failures import failed
+from backend.engines.registry import Endpoint, NoEngineAvailable, Registry
+from backend.files import service as files
+from backend.files.prompt import PromptFile, parts
+from backend.usage.service import estimate
+
+log = logging.getLogger(__name__)
+
+#: Failures that cut an answer off, as opposed to those that refuse it.
+_CUT_OFF = frozenset({Failure.CUT, Failure.TIMEOUT, Failure.UNREACHABLE})
+
+#: Failures after which the engine is looked at without waiting for its turn.
+_SUSPICIOUS = _CUT_OFF | {Failure.DEAD, Failure.AUTH, Failure.LOADING}
+
+#: Failures that will not be over in a moment.
+_LASTING = frozenset({Failure.UNREACHABLE, Failure.AUTH, Failure.UNKNOWN_MODEL})
+
+_LOOK_AGAIN = 0.1
+
+
+class Writer:
+    """Writes the answers of a process; `Turns` owns the tasks. Times are in seconds."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        direct: Direct,
+        registry: Registry,
+        titles: Titles,
+        *,
+        salt_key: bytes,
+        save_every: float,
+        patience: float,
+    ) -> None:
+        """An answer that is taken up again waits `patience` for an engine: it may have been restarted with us."""
+        self._sessions = sessions
+        self._direct = direct
+        self._registry = registry
+        self._titles = titles
+        self._salt_key = salt_key
+        self._save_every = save_every
+        self._patience = patience
+        self.gives_up = False  # the process ends: nothing is waited for any more
+
+    async def write(self, running: Running) -> Ended | None:
+        """To the last row. None: it was left to another process, or somebody else ended it."""
+        support_id.set(new_support_id())
+        ended = await self._answer(running)
+        running.is_ending = True
+        if ended is None:
+            await self._hand_over(running)
+        elif not await self._store_end(running, ended):
+            log.warning("an answer was ended by somebody else", extra=running.marks)
+            return None
+        return ended
+
+    async def _answer(self, running: Running) -> Ended | None:
+        """Raises nothing."""
+        try:
+            rows = await self._rows(running)
+            running.endpoint = endpoint = await self._endpoint(running)
+            self._titles.make_way(endpoint.engine_id)
+            if running.goes_on and not endpoint.continues:
+                return Ended(Status.INTERRUPTED, interrupted())
+            path = await self._path(rows, endpoint)
+            request = await self._request(running, path, endpoint)
+            running.live.enter(Phase.READING)
+            async with aclosing(endpoint.client.answer(request)) as batches:
+                async for events in batches:
+                    running.live.take(events)
+            if running.live.ended_by == "abort":  # it went to sleep, or was shut down in an orderly way
+                return Ended(Status.INTERRUPTED, _("The engine broke this answer off."))
+            return Ended(Status.DONE)
+        except asyncio.CancelledError:
+            return Ended(running.verdict, reason_of(running.verdict)) if running.verdict else None
+        except EngineFailed as failure:
+            return self._failed(running, failure)
+        except NoEngineAvailable as error:
+            status = Status.INTERRUPTED if running.goes_on else Status.FAILED
+            return Ended(status, f"{error} {_elsewhere()}")
+        except AppError as error:
+            return Ended(Status.FAILED, str(error))
+        except DatabaseGone:
+            return Ended(Status.FAILED, _("The database did not answer. Your question is kept."))
+        except Exception:
+            # The outermost place of a turn: a fault of ours ends as a failed answer, never as silence.
+            log.exception("an answer broke off", extra=running.marks)
+            sentence = _("Something went wrong on our side (support id {id}). Your question is kept.")
+            return Ended(Status.FAILED, sentence.format(id=support_id.get()))
+
+    async def _rows(self, running: Running) -> Sequence[Any]:
+        found = await self._direct.as_worker(statements.MESSAGES, {"chat": running.conversation_id})
+        rows = tree.path(found, running.answer_id)
+        if not rows:
+            raise NotFound(_("This conversation is not here any more."))
+        if not rows[-1].is_welcome:  # deactivated while the question was on its way
+            raise Forbidden(_("This account is deactivated."))
+        return rows
+
+    async def _path(self, rows: Sequence[Any], endpoint: Endpoint) -> list[Step]:
+        """The messages with their files, as this endpoint can be shown them."""
+        carried: dict[UUID, list[PromptFile]] = {}
+        if carriers := [row.id for row in rows if row.has_files]:
+            async with self._sessions.as_worker() as session:
+                carried = await files.for_prompt(session, carriers)
+        return [
+            Step(
+                row.id,
+                row.speaker,
+                parts(row.text, carried[row.id], sees=endpoint.sees) if row.id in carried else row.text,
+                row.instruction,
+                row.context_tokens,
+                row.context_from,
+            )
+            for row in rows
+        ]
+
+    async def _endpoint(self, running: Running) -> Endpoint:
+        """Where the answer comes from; one that is taken up again waits until there is such a place."""
+        if running.earlier:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience):
+                    await self._registry.first_look()
+                    while not self._is_available(running.offer.id):  # noqa: ASYNC110 - a snapshot tells nobody
+                        await asyncio.sleep(_LOOK_AGAIN)
+        offer = self._registry.offer(running.offer.id) or running.offer
+        return self._registry.choose(offer, running.conversation_id)
+
+    def _is_available(self, model_id: UUID) -> bool:
+        offer = self._registry.offer(model_id)
+        return offer is not None and offer.available
+
+    async def _request(self, running: Running, path: Sequence[Step], endpoint: Endpoint) -> ChatRequest:
+        """What the engine is sent: as much of the path as it can read, and room for the answer."""
+        offer = running.offer
+        shown = context.kept(path)
+        max_tokens = offer.max_tokens
+        if endpoint.context_length:
+            window = Window.of(endpoint.context_length, offer.max_tokens)
+            shown, tokens = await self._fit(running, shown, endpoint, window)
+            if max_tokens is not None:
+                max_tokens = max(1, min(max_tokens, window.size - tokens))
+        running.context_from = None if shown[0].id == path[0].id else shown[0].id
+        running.messages = prompt.build(shown, offer.system_prompt, system_role=offer.system_role)
+        extra: dict[str, JSON] = {}
+        if endpoint.engine_kind in ("vllm", "sglang"):
+            # A salt per person, so that nobody can tell from timing what others asked (CVE-2025-46570).
+            extra["cache_salt"] = hmac.new(self._salt_key, running.owner_id.bytes, hashlib.sha256).hexdigest()
+        return ChatRequest(
+            model=endpoint.upstream_name,
+            messages=running.messages,
+            max_tokens=max_tokens,
+            temperature=offer.temperature,
+            continues=running.goes_on,
+            extra=extra,
+        )
+
+    async def _fit(
+        self, running: Running, path: Sequence[Step], endpoint: Endpoint, window: Window
+    ) -> tuple[Sequence[Step], int]:
+        """The part of the path that fits, and its tokens. Raises EngineFailed when not even the question does."""
+        tokens = await self._count(running, path, endpoint, window)
+        if tokens > window.for_prompt:
+            path = context.cut(path, tokens, window)
+            tokens = await self._count(running, path, endpoint, window)
+        if tokens > window.for_prompt:
+            raise failed(Failure.OVERFLOW, overflow=Overflow(window.for_prompt, tokens))
+        return path, tokens
+
+    async def _count(self, running: Running, path: Sequence[Step], endpoint: Endpoint, window: Window) -> int:
+        """An estimate while there is plenty of room; near its end the engine is asked, if it can tell."""
+        offer = running.offer
+        tokens = context.estimate(path, offer.system_prompt)
+        if window.is_near(tokens):
+            messages = prompt.build(path, offer.system_prompt, system_role=offer.system_role)
+            with suppress(EngineFailed):  # it will say so itself when it is asked for the answer
+                counted = await endpoint.client.count_tokens(
+                    endpoint.engine_kind, endpoint.upstream_name, messages, continues=running.goes_on
+                )
+                tokens = counted or tokens
+        return tokens
+
+    def _failed(self, running: Running, failure: EngineFailed) -> Ended:
+        # Of what the engine said only that which is about the engine: a refusal may repeat the question.
+        said = failure.detail if failure.kind in _SUSPICIOUS else ""
+        log.warning("an answer broke off: %s", failure.kind, extra=running.marks | {"engine_says": said})
+        running.failure = failure.kind
+        if running.endpoint and failure.kind in _SUSPICIOUS:
+            self._registry.look_now(running.endpoint.engine_id)
+        cut_off = failure.kind in _CUT_OFF and bool(running.live.text or running.live.reasoning)
+        sentence = f"{failure} {_elsewhere()}" if failure.kind in _LASTING else str(failure)
+        return Ended(Status.INTERRUPTED if cut_off else Status.FAILED, sentence)
+
+    async def _store_end(self, running: Running, ended: Ended) -> bool:
+        """However long the database is away: an answer that was shown must not be lost."""
+        values = _last_row(running, ended)
+        while True:
+            try:
+                return bool(await self._direct.as_worker(statements.END, values))
+            except DatabaseGone:
+                if self.gives_up:
+                    log.error("the database is away: an answer keeps only what was saved", extra=running.marks)
+                    return False
+                log.warning("the database is away: the end of an answer waits", extra=running.marks)
+                await asyncio.sleep(self._save_every)
+
+    async def _hand_over(self, running: Running) -> None:
+        """Save what there is, and let whoever reaps next take it at once."""
+        values = {"ids": [running.answer_id], "attempts": [running.live.attempt]}
+        try:
+            await save(self._direct, [running])
+            await self._direct.as_worker(statements.HAND_OVER, values)
+        except DatabaseGone:
+            log.error("the database is away: an answer keeps only what was saved", extra=running.marks)
+
+
+async def save(direct: Direct, answers: Sequence[Running]) -> list[Running]:
+    """Heartbeats and new parts of all running answers in one statement; returns those that lost their row."""
+    if not answers:
+        return []
+    texts = [one.live.text[one.saved.text :] for one in answers]
+    reasonings = [one.live.reasoning[one.saved.reasoning :] for one in answers]
+    rows = await direct.as_heartbeat(
+        statements.SAVE,
+        {
+            "ids": [one.answer_id for one in answers],
+            "attempts": [one.live.attempt for one in answers],
+            "numbers": [one.saved.parts for one in answers],
+            "texts": texts,
+            "reasonings": reasonings,
+            "begun": [one.live.phase is not Phase.WAITING for one in answers],
+        },
+    )
+    ours = {row.id for row in rows}
+    for one, text, reasoning in zip(answers, texts, reasonings, strict=True):
+        if one.answer_id in ours and (text or reasoning):
+            one.saved.text += len(text)
+            one.saved.reasoning += len(reasoning)
+            one.saved.parts += 1
+    return [one for one in answers if one.answer_id not in ours]
+
+
+def reason_of(status: Status) -> str:
+    """Why an answer ended when it was not the engine that ended it."""
+    return interrupted() if status is Status.INTERRUPTED else ""
+
+
+def interrupted() -> str:
+    return _("The server restarted here. The last words before it may be missing.")
+
+
+def _elsewhere() -> str:
+    return _("Choose another model, or tell your administrator.")
+
+
+def _last_row(running: Running, ended: Ended) -> dict[str, object]:
+    live, endpoint = running.live, running.endpoint
+    usage = live.usage
+    return {
+        "answer": running.answer_id,
+        "attempt": live.attempt,
+        "text": live.text,
+        "reasoning": live.reasoning,
+        "status": ended.status.value,
+        "reason": ended.reason,
+        "ended_by": live.ended_by,
+        "provenance": Jsonb(running.provenance),
+        "context_tokens": running.context_tokens,
+        "context_from": running.context_from,
+        "is_read": running.readers > 0,
+        "usage": new_id(),
+        "owner": running.owner_id,
+        "model": running.offer.id,
+        "engine": endpoint.engine_id if endpoint else None,
+        "prompt_tokens": usage.prompt_tokens if usage else estimate(running.prompt_characters),
+        "cached_tokens": usage.cached_tokens if usage else None,
+        "completion_tokens": usage.completion_tokens if usage else estimate(running.written),
+        "estimated": usage is None,
+    }

@@ -1,0 +1,1 @@
+"""The load test: `make load`, or `python -m tests.load --help`."""
