@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 _CLEAN_EVERY = 3600.0
 _UNSENT_FILES_STAY = timedelta(days=1)
-_DIRECT_CONNECTIONS = 4  # each of their statements takes about a millisecond
+_DIRECT_CONNECTIONS = 3  # each of their statements takes about a millisecond
 
 
 def create_app(
@@ -119,7 +119,7 @@ def create_app(
                     characters=settings.file_characters,
                     per_message=settings.files_per_message,
                 ),
-                "logins": Logins(bus, streams),
+                "logins": Logins(sessions, bus, streams),
             }
 
     app = FastAPI(

@@ -20,7 +20,7 @@ from web.streaming import OpenStreams
 from web.viewer import Viewer
 
 
-def current_user(request: Request) -> Viewer:
+async def current_user(request: Request) -> Viewer:
     """The policy table has let them in already (`web/policy.py`)."""
     viewer: Viewer = request.state.viewer
     return viewer
@@ -43,7 +43,7 @@ OwnRow = Annotated[User, Depends(own_row)]
 def _from_state(name: str) -> Any:
     """One of the long-lived things that `backend/main.py` puts into the state."""
 
-    def read(request: Request) -> object:
+    async def read(request: Request) -> object:  # plain ones would be run in a thread
         return getattr(request.state, name)
 
     return Depends(read)

@@ -10,13 +10,12 @@ from datetime import datetime
 from time import monotonic
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncSession
-
 from backend.accounts import sessions
 from backend.accounts.models import LoginSession
 from backend.accounts.sessions import Lifetime
 from backend.core.bus import Bus, Payload
 from backend.core.clock import now
+from backend.core.db import Sessions
 from backend.core.security import digest
 from web.streaming import OpenStreams
 from web.viewer import Viewer
@@ -37,7 +36,8 @@ class Login:
 class Logins:
     """Looks sessions up for the requests of this process."""
 
-    def __init__(self, bus: Bus, streams: OpenStreams) -> None:
+    def __init__(self, db: Sessions, bus: Bus, streams: OpenStreams) -> None:
+        self._db = db
         self._bus = bus
         self._streams = streams
         self._remembered: dict[bytes, Login] = {}  # by the digest of the token, in the order of being looked up
@@ -48,14 +48,15 @@ class Logins:
     def __len__(self) -> int:
         return len(self._remembered)
 
-    async def find(self, session: AsyncSession, token: str, lifetime: Lifetime) -> Login | None:
+    async def find(self, token: str, lifetime: Lifetime) -> Login | None:
         """The session of this token; None when it ended, idled out or never was. A remembered one costs no SQL."""
         key = digest(token)
         login = self._remembered.get(key)
         if login is not None and self._bus.connected and monotonic() < login.remembered_until:
             return login
         drops = self._drops
-        found = await sessions.find(session, token, lifetime)
+        async with self._db.begin() as session:
+            found = await sessions.find(session, token, lifetime)
         if found is None:
             return None
         login = Login(Viewer.of(found), found.time_zone, monotonic() + _seconds_left(found, lifetime, now()))

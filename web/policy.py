@@ -9,10 +9,8 @@ from enum import Enum
 
 from fastapi import Request
 from fastapi.routing import iter_route_contexts
-from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.routing import BaseRoute, Mount, Route
 
-from backend.core.db import Session, act_for
 from backend.core.errors import NotFound, NotSignedIn
 from backend.core.i18n import _
 from web.cookies import SESSION
@@ -94,35 +92,35 @@ def check(routes: Iterable[BaseRoute]) -> None:
         raise PolicyBroken(f"without a row: {sorted(missing)}; without a route: {sorted(idle)}")
 
 
-async def authorize(request: Request, session: Session) -> None:
-    """Runs before every route, in its transaction: finds the session, applies the table, names the person to SQL.
+async def authorize(request: Request) -> None:
+    """Runs before every route: finds the session, applies the table, says for whom the route's transaction will run.
 
-    A session that is remembered costs no statement, and the transaction begins with the first one of the route.
+    A session that is remembered costs no statement, and a route that needs no database opens no transaction.
     Where anybody may come nobody is looked up. A health check needs no database for that, and a sign-in holds no
     connection while its password is hashed, however many cookies are sent along.
     """
     access = POLICY.get((_method(request.method), request.scope["route"].path))
     if access is None:
         raise NotFound(_("There is no page here."))
-    request.state.login = request.state.viewer = None
+    request.state.login = request.state.viewer = request.state.acts_for = None
     if access is Access.PUBLIC:
         return
-    login = await find_login(request, session)
+    login = await find_login(request)
     if login is None:
         raise NotSignedIn(_("Please sign in."))
     request.state.login = login
     request.state.viewer = login.viewer
-    await act_for(session, login.viewer.id)
+    request.state.acts_for = login.viewer.id
     if access is Access.ADMIN and not login.viewer.is_admin:
         raise NotFound(_("There is no page here."))
 
 
-async def find_login(request: Request, session: AsyncSession) -> Login | None:
+async def find_login(request: Request) -> Login | None:
     """The session the browser's cookie names, while it lasts."""
     token = request.cookies.get(SESSION.name(request))
     if not token:
         return None
-    login: Login | None = await request.state.logins.find(session, token, request.state.lifetime)
+    login: Login | None = await request.state.logins.find(token, request.state.lifetime)
     return login
 
 

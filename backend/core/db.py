@@ -155,10 +155,12 @@ def _begin(session: SyncSession, transaction: SessionTransaction, connection: Co
 async def open_session(request: Request) -> AsyncIterator[AsyncSession]:
     """One request, one transaction: committed when the route returns, rolled back when it raises.
 
+    It acts for `request.state.acts_for`, the person whom the policy let in, if it let anybody in.
     `scope="function"` ends it before the response starts, so a page is never told of what was not stored.
     """
     sessions: Sessions = request.state.sessions
-    async with sessions.begin() as session:
+    person_id: UUID | None = getattr(request.state, "acts_for", None)
+    async with sessions.as_person(person_id) if person_id else sessions.begin() as session:
         yield session
 
 

@@ -17,73 +17,83 @@ from sqlalchemy import make_url
 from backend.core.db import SERVER_SETTINGS
 
 _FOR_PERSON: LiteralString = "SELECT set_config('parley.person', %s, true)"
-_FOR_WORKER: LiteralString = "SELECT set_config('parley.worker', 'on', true)"
-_FOR_HEARTBEAT: LiteralString = (
-    "SELECT set_config('parley.worker', 'on', true) AS whom, set_config('synchronous_commit', 'off', true) AS how"
-)
+_FOR_HEARTBEAT: LiteralString = "SELECT set_config('synchronous_commit', 'off', true)"
+_WORKER = "-c parley.worker=on"
 
 
 class Direct:
     """A few connections of its own; `async with` it. Raises what `db.DatabaseGone` names while Postgres is away."""
 
     def __init__(self, database_url: str, *, connections: int) -> None:
+        """`connections` for people, and as many for our own tasks."""
         address = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
-        self._pool = AsyncConnectionPool(
-            address,
-            min_size=connections,
-            max_size=connections,
-            timeout=5,
-            reconnect_timeout=0,
-            open=False,
-            kwargs={
-                "autocommit": True,
-                "prepare_threshold": 1,
-                "row_factory": namedtuple_row,
-                "options": SERVER_SETTINGS,
-                "connect_timeout": 5,
-            },
-            name="direct",
-        )
+        self._people = _pool(address, connections, SERVER_SETTINGS)
+        self._workers = _pool(address, connections, f"{SERVER_SETTINGS} {_WORKER}")
 
     async def __aenter__(self) -> Self:
-        await self._pool.open()
+        await self._people.open()
+        await self._workers.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._pool.close(timeout=1)
+        await self._people.close(timeout=1)
+        await self._workers.close(timeout=1)
 
     async def as_person(self, person_id: UUID, statement: LiteralString, values: Mapping[str, object]) -> Sequence[Any]:
         """The rows of one statement that sees what this person may see."""
-        return await self._run(_FOR_PERSON, [str(person_id)], statement, values)
+        return await _run(self._people, statement, values, first=(_FOR_PERSON, [str(person_id)]))
 
     async def as_worker(self, statement: LiteralString, values: Mapping[str, object]) -> Sequence[Any]:
         """For our own tasks, which look after everybody's answers."""
-        return await self._run(_FOR_WORKER, None, statement, values)
+        return await _run(self._workers, statement, values)
 
     async def as_heartbeat(self, statement: LiteralString, values: Mapping[str, object]) -> Sequence[Any]:
         """The same without waiting for the disk: what the next second says again may be lost in a crash."""
-        return await self._run(_FOR_HEARTBEAT, None, statement, values)
+        return await _run(self._workers, statement, values, first=(_FOR_HEARTBEAT, None))
 
-    async def _run(
-        self,
-        whom: LiteralString,
-        who: list[str] | None,
-        statement: LiteralString,
-        values: Mapping[str, object],
-    ) -> Sequence[Any]:
-        try:
-            async with self._pool.connection() as connection:
+
+def _pool(address: str, connections: int, options: str) -> AsyncConnectionPool:
+    return AsyncConnectionPool(
+        address,
+        min_size=connections,
+        max_size=connections,
+        timeout=5,
+        reconnect_timeout=0,
+        open=False,
+        kwargs={
+            "autocommit": True,
+            "prepare_threshold": 1,
+            "row_factory": namedtuple_row,
+            "options": options,
+            "connect_timeout": 5,
+        },
+        name="direct",
+    )
+
+
+async def _run(
+    pool: AsyncConnectionPool,
+    statement: LiteralString,
+    values: Mapping[str, object],
+    *,
+    first: tuple[LiteralString, list[str] | None] | None = None,
+) -> Sequence[Any]:
+    try:
+        async with pool.connection() as connection:
+            if first is None:
+                cursor = await connection.execute(statement, values)
+            else:
                 async with connection.pipeline():  # both in one message, and so in one transaction
-                    await connection.execute(whom, who)
+                    await connection.execute(*first)
                     cursor = await connection.execute(statement, values)
-                return await cursor.fetchall() if cursor.description else ()
-        except psycopg.Error as error:
-            _leave_out_the_row(error)
-            if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
-                await self._pool.check()  # after a restart of Postgres all are broken, not only this one
-            raise
+            return await cursor.fetchall() if cursor.description else ()
+    except psycopg.Error as error:
+        _leave_out_the_row(error)
+        if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+            await pool.check()  # after a restart of Postgres all are broken, not only this one
+        raise
 
 
 def _leave_out_the_row(error: psycopg.Error) -> None:

@@ -133,5 +133,13 @@ async def test_the_start_page_can_be_read_without_script(open_page: OpenPage, al
     await expect(page.get_by_role("article", name="You")).to_contain_text("Hello")
     await engine.until(lambda fake: len(fake.requests) == 1 and fake.running == 0)
     await page.reload()
-
     await expect(page.locator("article.assistant")).to_contain_text("Hello")
+    await page.get_by_role("button", name="Edit", exact=True).click()
+    editor = page.locator("form", has=page.get_by_role("textbox", name="Edit this question"))
+    await editor.get_by_role("textbox").fill("Hello again")
+    await editor.get_by_role("button", name="Send").click()
+    await expect(page.get_by_role("article", name="You")).to_contain_text("2/2")
+    await page.get_by_role("link", name="Show all that can be done").click()
+
+    await expect(page.get_by_role("button", name="Delete message")).not_to_have_count(0)
+    await expect(page.get_by_role("article", name="You")).to_contain_text("Hello again")

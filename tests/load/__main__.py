@@ -8,7 +8,7 @@ import uvloop
 
 from tests.load import report
 from tests.load.client import Broken
-from tests.load.machine import PINNED
+from tests.load.machine import PINNED, speed
 from tests.load.product import Product
 from tests.load.report import Row
 from tests.load.scenarios import SCENARIOS, Bench, profile
@@ -28,6 +28,7 @@ async def _measure(chosen: argparse.Namespace) -> int:
                 found = [Row(name, str(broken), met=False)]
             rows += found
             print(f"{name} ({time.monotonic() - since:.0f} s)\n{report.table(found)}\n", flush=True)
+    print(f"speed of the product's core at the end: {speed():.1f} M steps/s")
     where = "web and database on one core, engine and client on another" if PINNED else "everything on one core"
     print(f"{report.machine()}; {where}; {time.monotonic() - began:.0f} s in all\n\n{report.table(rows)}")
     if chosen.write:
@@ -50,7 +51,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the essentials, in a minute and a half")
     parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one; may be repeated")
     parser.add_argument("--write", action="store_true", help="put the table into docs/measurements.md")
-    parser.add_argument("--profile", choices=("turns", "stream", "crowd"), help="instead: where web's CPU time goes")
+    parser.add_argument(
+        "--profile", choices=("turns", "new", "stream", "crowd"), help="instead: where web's CPU time goes"
+    )
     parser.add_argument("--people", type=int, default=128, help="for the profile of a stream or a crowd")
     chosen = parser.parse_args()
     if chosen.write and (chosen.quick or chosen.scenario):

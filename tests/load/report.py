@@ -75,13 +75,13 @@ def picture(points: Sequence[Point]) -> str:
     from math import log2
 
     width, height, left, bottom = 560, 300, 56, 40
-    people = [point.people for point in points]
+    numbers = [point.people for point in points]
     top = max(max(point.ms, point.must or 0) for point in points) * 1.5
     low = min(4.0, min(point.ms for point in points) / 1.5)
 
     def x(value: float) -> float:
-        span = log2(max(people)) - log2(min(people)) or 1
-        return left + (log2(value) - log2(min(people))) / span * (width - left - 30)
+        span = log2(max(numbers)) - log2(min(numbers)) or 1
+        return left + (log2(value) - log2(min(numbers))) / span * (width - left - 30)
 
     def y(ms: float) -> float:
         return height - bottom - (log2(ms) - log2(low)) / (log2(top) - log2(low)) * (height - bottom - 20)
@@ -111,7 +111,11 @@ def picture(points: Sequence[Point]) -> str:
     budget = [(point.people, point.must) for point in points if point.must]
     parts.append(line([(point.people, point.ms) for point in points], 'stroke="#2563eb" stroke-width="2"'))
     parts.append(line(budget, 'stroke="#b91c1c" stroke-dasharray="5 4"'))
-    parts.append(f'<text x="{left + 8}" y="{y(budget[0][1]) - 8:.1f}" fill="#b91c1c">budget</text>' if budget else "")
+    if budget:
+        people, ms = budget[-1][0], budget[-1][1]
+        parts.append(
+            f'<text x="{x(people):.1f}" y="{y(ms) + 18:.1f}" text-anchor="middle" fill="#b91c1c">budget</text>'
+        )
     parts.append(
         f'<text x="{(left + width) / 2}" y="{height - 4}" text-anchor="middle">'
         "people starting within 2 s; time to first text, 99th percentile</text></svg>"

@@ -14,7 +14,7 @@ from statistics import median
 from tests.load import sampler
 from tests.load.client import Broken, Outcome, Person, Program
 from tests.load.engine import pieces, plan
-from tests.load.machine import Meter
+from tests.load.machine import Meter, speed
 from tests.load.product import EMAIL, HOST, PASSWORD, Account, Product
 from tests.load.report import Point, Row, at_least, at_most
 
@@ -171,7 +171,10 @@ async def ceiling(bench: Bench) -> list[Row]:
         f"engine and reader on one core; paced, with a write for each, {64_000 / paced.meter.cpu['engine']:,.0f} "
         "a CPU second of the engine"
     )
-    return [at_least("the fake engine's ceiling", 3 * tokens / meter.seconds, 150_000, "chunks/s", note=note)]
+    return [
+        at_least("the fake engine's ceiling", 3 * tokens / meter.seconds, 150_000, "chunks/s", note=note),
+        Row("speed of the product's core", f"{speed():.1f} M steps/s", note="of Python, a loop that adds squares"),
+    ]
 
 
 async def start(bench: Bench) -> list[Row]:
@@ -335,7 +338,7 @@ async def sql(bench: Bench) -> list[Row]:
             at_most(f"{what}: writing transactions", writing, 3, "", digits=1),
             at_most(f"{what}: journal (WAL)", wal / 1024, 30, "kB", digits=1, note="answer of 64 tokens, rich text"),
         ]
-        most = sorted(queries.items(), key=lambda item: -item[1][1])[:12]
+        most = sorted((item for item in queries.items() if item[1][0] >= turns / 10), key=lambda item: -item[1][1])
         bench.remarks.append(
             f"Statements of {what}, calls and ms of the database each turn:\n\n"
             + "\n".join(f"- {calls / turns:.2f} × {ms / turns:.3f} ms: `{text[:160]}`" for text, (calls, ms) in most)
@@ -476,7 +479,8 @@ def _of_crowd(number: int, kind: str, must: float | None, runs: Sequence[Crowd],
     )
     failures = [problem for run in runs for problem in run.failures]
     rows = [
-        at_most(f"{who}: time to first text, p99", middle(lambda run: run.ttft(0.99)), must, "ms", digits=1, note=note),
+        at_most(f"{who}: time to first text, p99", middle(lambda run: run.ttft(0.99)), must, "ms", digits=1, note=note,
+                failed=len(failures)),
         at_most(f"{who}: gap between updates, p99", middle(lambda run: run.gap(0.99)), 110, "ms",
                 note=f"direct {reference.gap(0.99):.0f}"),
         at_most(f"{who}: longest freeze", middle(lambda run: run.gap(1)), 200, "ms",
@@ -573,7 +577,7 @@ SCENARIOS: dict[str, Scenario] = {
 async def profile(bench: Bench, what: str, people: int) -> str:
     """What the web app spends its time on; it runs under `tests.load.sampler`.
 
-    `turns`: starts and ends of eight people's follow-ups; `crowd`: so many people start new conversations and read;
+    `turns`: starts and ends of eight people's follow-ups; `new`: of new conversations; `crowd`: so many people start new conversations and read;
     `stream`: what they take between start and end.
     """
     await bench.prepare()
@@ -582,6 +586,8 @@ async def profile(bench: Bench, what: str, people: int) -> str:
 
     async def several(person: Person) -> None:
         for _ in range(40):
+            if what == "new":
+                person.begin_anew()
             await person.turn(*question("plain", 2, _PACE))
 
     await asyncio.gather(*(person.turn(*question("plain", 2, _PACE)) for person in few))
@@ -595,7 +601,7 @@ async def profile(bench: Bench, what: str, people: int) -> str:
     bench.product.forget_statements()
     bench.product.signal_web(signal.SIGUSR1)
     with Meter(bench.product.watched) as meter:
-        if what == "turns":
+        if what in ("turns", "new"):
             await asyncio.gather(*map(several, few))
         elif what == "crowd":
             await crowd(bench, people, "rich", 100)

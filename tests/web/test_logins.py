@@ -47,13 +47,12 @@ async def bus(database: str) -> AsyncIterator[Bus]:
 
 
 @pytest.fixture
-async def logins(bus: Bus) -> Logins:
-    return Logins(bus, OpenStreams())
+async def logins(bus: Bus, db: Sessions) -> Logins:
+    return Logins(db, bus, OpenStreams())
 
 
-async def find(logins: Logins, db: Sessions, token: str) -> Login | None:
-    async with db.begin() as session:
-        return await logins.find(session, token, LIFETIME)
+async def find(logins: Logins, token: str) -> Login | None:
+    return await logins.find(token, LIFETIME)
 
 
 @contextmanager
@@ -103,12 +102,12 @@ async def test_a_session_is_not_remembered_for_longer_than_it_lasts(logins: Logi
     async with db.begin() as session:
         await session.execute(update(LoginSession).values(expires_at=now() + timedelta(seconds=0.2)))
 
-    first, again = await find(logins, db, token), await find(logins, db, token)
+    first, again = await find(logins, token), await find(logins, token)
     await asyncio.sleep(0.25)
 
     assert first is not None
     assert again is first
-    assert await find(logins, db, token) is None
+    assert await find(logins, token) is None
 
 
 async def test_being_seen_is_still_written_once_a_minute(logins: Logins, db: Sessions, alice: User) -> None:
@@ -117,7 +116,7 @@ async def test_being_seen_is_still_written_once_a_minute(logins: Logins, db: Ses
         await session.execute(update(LoginSession).values(last_seen_at=now() - timedelta(minutes=2)))
 
     for _ in range(2):
-        await find(logins, db, token)
+        await find(logins, token)
 
     async with db.begin() as session:
         assert now() - (await session.scalars(text("SELECT last_seen_at FROM login_sessions"))).one() < timedelta(
@@ -245,22 +244,22 @@ async def test_disabling_somebody_stops_what_another_process_writes_for_them(
 async def test_while_others_cannot_be_heard_nothing_is_remembered(db: Sessions, alice: User) -> None:
     token = await sign_in(db, alice)
     async with Bus("postgresql+psycopg://nobody@/none?host=/tmp/nowhere") as deaf:
-        logins = Logins(deaf, OpenStreams())
+        logins = Logins(db, deaf, OpenStreams())
 
-        first, second = await find(logins, db, token), await find(logins, db, token)
+        first, second = await find(logins, token), await find(logins, token)
         async with db.begin() as session:
             await session.execute(delete(LoginSession))
 
         assert first is not None
         assert second is not first
-        assert await find(logins, db, token) is None
+        assert await find(logins, token) is None
 
 
 async def test_after_a_silence_nothing_from_before_it_is_believed(
     bus: Bus, logins: Logins, db: Sessions, alice: User, database: str
 ) -> None:
     token = await sign_in(db, alice)
-    assert await find(logins, db, token) is not None
+    assert await find(logins, token) is not None
     again = asyncio.Event()
     bus.on_reconnect(again.set)
 
@@ -271,7 +270,7 @@ async def test_after_a_silence_nothing_from_before_it_is_believed(
         )
     await asyncio.wait_for(again.wait(), 5)
 
-    assert await find(logins, db, token) is None
+    assert await find(logins, token) is None
 
 
 async def test_a_session_that_ends_while_it_is_read_is_not_remembered(
@@ -280,7 +279,7 @@ async def test_a_session_that_ends_while_it_is_read_is_not_remembered(
     token = await sign_in(db, alice)
     async with await psycopg.AsyncConnection.connect(owner_url) as slow:
         await slow.execute("LOCK login_sessions")
-        looking = asyncio.create_task(find(logins, db, token))
+        looking = asyncio.create_task(find(logins, token))
         await asyncio.sleep(0.05)
         bus.dispatch(sessions.TOPIC, {"user_id": str(new_id()), "ended": True})
 
@@ -288,7 +287,7 @@ async def test_a_session_that_ends_while_it_is_read_is_not_remembered(
 
     assert found is not None
     assert found.ended  # perhaps; whoever opens a stream with it comes back at once and is asked again
-    assert await find(logins, db, token) is not found
+    assert await find(logins, token) is not found
 
 
 async def test_a_stream_that_opens_with_an_ended_session_ends_at_once(alice: User) -> None:
@@ -304,7 +303,7 @@ async def test_what_is_remembered_does_not_grow_for_ever(
     monkeypatch.setattr("web.logins.LONGEST_SECONDS", 0.0)
     tokens = [await sign_in(db, alice) for _ in range(20)]
 
-    found: list[Any] = [await find(logins, db, token) for token in tokens]
+    found: list[Any] = [await find(logins, token) for token in tokens]
 
     assert all(found)
     assert len(logins) == 1

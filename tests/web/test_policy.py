@@ -62,7 +62,7 @@ LIFETIME = Lifetime(timedelta(hours=12), timedelta(days=7))
 @pytest.fixture
 async def state(db: Sessions, database: str) -> AsyncIterator[dict[str, Any]]:
     async with Bus(database) as bus:
-        yield {"sessions": db, "lifetime": LIFETIME, "logins": Logins(bus, OpenStreams())}
+        yield {"sessions": db, "lifetime": LIFETIME, "logins": Logins(db, bus, OpenStreams())}
 
 
 @pytest.fixture

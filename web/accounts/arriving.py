@@ -17,7 +17,7 @@ from web.rendering import find_zone
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
-def _arrival(
+async def _arrival(
     request: Request, sessions: AllSessions, hasher: Hasher, time_zone: Annotated[str, Form()] = ""
 ) -> Arrival:
     """The time zone is what the browser's own clock says; the script of the page fills it in."""

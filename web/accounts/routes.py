@@ -35,7 +35,7 @@ router = APIRouter(dependencies=[Depends(plain_form)])
 async def show_sign_in(
     request: Request, session: Session, target: Annotated[str, Query(alias="next")] = "/"
 ) -> Response:
-    if await policy.find_login(request, session):
+    if await policy.find_login(request):
         return RedirectResponse(safe_next(target), status_code=303)
     notice = None
     if not await service.has_admin(session):

@@ -85,6 +85,7 @@ class MessageView:
     can_proceed: bool = False  # its engine picks it up where it broke off
     is_last: bool = True  # of the branch that is shown
     is_edited: bool = False  # with the form for that in its place
+    spells_out: bool = False  # shows what is in its menus, for browsers without script
     begins_context: bool = False  # what is above is no longer sent to the model
 
     @property
@@ -138,7 +139,12 @@ async def load_sidebar(
 
 
 async def load_thread(
-    session: AsyncSession, turns: Turns, conversation: Conversation, *, edited: UUID | None = None
+    session: AsyncSession,
+    turns: Turns,
+    conversation: Conversation,
+    *,
+    edited: UUID | None = None,
+    spells_out: bool = False,
 ) -> list[MessageView]:
     """The branch that is shown, from its first question on.
 
@@ -158,6 +164,7 @@ async def load_thread(
             files=files.get(message.id, ()),
             is_last=message is shown[-1],
             is_edited=message.id == edited,
+            spells_out=spells_out,
             begins_context=message.id == first_kept and message is not shown[0],
         )
         for message in shown
@@ -224,19 +231,27 @@ def _step(row: Message) -> Step:
 
 def _summary(facts: dict[str, Any]) -> str:
     parts = [*facts.get("earlier", ()), facts]
-    tokens = sum(part.get("completion_tokens") or 0 for part in parts)
-    if not tokens:
+    count = _written(parts)
+    if not count:
         return ""
-    count = ngettext("{tokens:,} token", "{tokens:,} tokens", tokens).format(tokens=tokens)
     if len(parts) > 1:
         return _("{count}, in {parts} parts").format(count=count, parts=len(parts))
     seconds = facts["seconds"] - facts.get("first_token_seconds", 0)
-    return _("{count}, {rate:.0f} per second").format(count=count, rate=tokens / seconds) if seconds > 0 else count
+    if seconds <= 0:
+        return count
+    return _("{count}, {rate:.0f} per second").format(count=count, rate=facts["completion_tokens"] / seconds)
+
+
+def _written(parts: Sequence[dict[str, Any]]) -> str:
+    tokens = sum(part.get("completion_tokens") or 0 for part in parts)
+    return ngettext("{tokens:,} token", "{tokens:,} tokens", tokens).format(tokens=tokens) if tokens else ""
 
 
 def _facts(message: Message) -> list[tuple[str, str]]:
-    """Where an answer came from, as pairs of a term and what holds for it."""
+    """Where an answer came from, as pairs of a term and what holds for it; of one in several parts the last counts,
+    and what was written is the sum."""
     known = message.provenance
+    parts = [*known.get("earlier", ()), known]
     engine = " ".join(str(part) for part in (known.get("engine_kind"), known.get("engine_version")) if part)
     read = _("{tokens:,} tokens").format(tokens=known.get("prompt_tokens") or 0)
     if known.get("cached_tokens"):
@@ -248,6 +263,7 @@ def _facts(message: Message) -> list[tuple[str, str]]:
         (_("First token"), _seconds(known.get("first_token_seconds"))),
         (_("Whole answer"), _seconds(known.get("seconds"))),
         (_("Read"), read if known.get("prompt_tokens") else None),
+        (_("Written"), _written(parts)),
         *_stitches(known),
         (_("Ended"), _ended(message)),
     ]

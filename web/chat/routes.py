@@ -52,13 +52,14 @@ async def conversation(
     registry: Models,
     turns: RunningTurns,
     edit: UUID | None = None,
+    menus: bool = False,
 ) -> HTMLResponse:
-    """The whole page; without script with the form to `edit` a question on it."""
+    """The whole page; without script also with the form to `edit` a question, or with all `menus` spelled out."""
     service.see(conversation)
     return page(
         request,
         "chat/conversation.html",
-        **await _thread(session, turns, registry, conversation, edited=edit),
+        **await _thread(session, turns, registry, conversation, edited=edit, spells_out=menus),
         **await pages.load_sidebar(request, session, user, current=conversation.id),
     )
 
@@ -326,9 +327,9 @@ async def _whole_thread(
 
 
 async def _thread(
-    session: AsyncSession, turns: Turns, registry: Registry, conversation: Conversation, *, edited: UUID | None = None
+    session: AsyncSession, turns: Turns, registry: Registry, conversation: Conversation, **shown: Any
 ) -> dict[str, Any]:
-    messages = await pages.load_thread(session, turns, conversation, edited=edited)
+    messages = await pages.load_thread(session, turns, conversation, **shown)
     return {
         "conversation": conversation,
         "messages": messages,

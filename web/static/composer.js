@@ -28,10 +28,13 @@
   });
 
   function adopt(found) {
+    // Within a conversation a fresh box knows only what its last turn added.
+    const before = form && form.dataset.conversation === found?.dataset.conversation ? Number(counted.value) : 0;
     form = found;
     box = form?.elements.text ?? null;
     pasted = [];
     if (!form) return;
+    document.getElementById("used").value = Number(document.getElementById("used").value) + before;
     renewKey();
     restoreDraft();
     if (isLarge(box.value)) fold();

@@ -198,6 +198,8 @@
     const element = thread?.contains(document.activeElement) ? document.activeElement : null;
     const message = element?.closest(".message") ?? concerned;
     held = {
+      element,
+      id: message?.id,
       step: element?.dataset.step,
       number: message ? [...thread.querySelectorAll(".message")].indexOf(message) : -1,
       top: element?.getBoundingClientRect().top,
@@ -206,7 +208,12 @@
 
   on("htmx:after:swap", () => {
     const current = document.getElementById("thread");
-    if (current === thread) return;
+    if (current === thread) {
+      // A message was drawn anew under the focus, as after Stop.
+      if (document.activeElement === document.body && held?.element?.isConnected === false)
+        document.getElementById(held.id)?.focus({preventScroll: true});
+      return;
+    }
     thread = current;
     if (!thread || !("about" in thread.dataset)) return;
     const messages = thread.querySelectorAll(".message");

@@ -25,7 +25,8 @@ def abilities() -> dict[str, Any]:
 
 @pytest.fixture
 def engine(abilities: dict[str, Any]) -> Iterator[FakeEngine]:
-    with FakeEngine(**{"models": ["fake-8b", "fake-70b"], "window": 1_000_000} | abilities) as running:
+    options: dict[str, Any] = {"models": ["fake-8b", "fake-70b"], "window": 1_000_000} | abilities
+    with FakeEngine(**options) as running:
         yield running
 
 
@@ -41,7 +42,8 @@ ACTIONS = ("regenerate", "continue", "show", "delete", "fork")
 
 def question_of(html: str) -> str:
     """The id of the last question of a page or fragment."""
-    return re.findall(r'<article class="message you" id="message-([0-9a-f-]+)"', html)[-1]
+    found: list[str] = re.findall(r'<article class="message you" id="message-([0-9a-f-]+)"', html)
+    return found[-1]
 
 
 async def asked_and_answered(chat: Chat, text: str, *, to: str = "") -> Asked:
@@ -225,6 +227,10 @@ async def test_without_script_each_of_them_leads_back_to_the_page(chat: Chat, en
     for reply in (edited, regenerated, replies["show"]):
         assert reply.status_code == 303
         assert re.fullmatch(rf"{asked.address}#message-[0-9a-f-]+", reply.headers["location"])
+    page = (await chat.browser.get(asked.address)).text
+    all_menus = (await chat.browser.get(f"{asked.address}?menus=1")).text
+    assert f'href="{asked.address}?menus=1"' in page
+    assert all_menus.count("/fork") > page.count("/fork")
     assert replies["delete"].headers["location"] == asked.address
     assert (await chat.browser.get(replies["fork"].headers["location"])).status_code == 200
 
@@ -291,6 +297,26 @@ async def test_the_gauge_tells_how_full_the_window_is(chat: Chat) -> None:
     assert int(used[1]) > 200
     assert "of 1,000 tokens" in visible(page)
     assert 'data-window="1000" data-room="750"' in page
+
+
+@pytest.mark.parametrize("abilities", [{"window": 1000}])
+async def test_a_conversation_that_outgrew_the_window_shows_from_where_it_is_sent(
+    chat: Chat, engine: FakeEngine
+) -> None:
+    engine.script = ("Fine.",)
+    asked = await asked_and_answered(chat, "first " * 180)
+    await asked_and_answered(chat, "second " * 180, to=asked.address)
+    before = await thread(chat, asked)
+
+    third = await chat.ask("third " * 180, to=asked.address)
+    events = await chat.ended(third)
+
+    sentence = "Earlier messages are no longer sent to the model."
+    page = await thread(chat, asked)
+    assert sentence not in before
+    assert sentence in visible(events[-2].data)  # at once, where the reader is
+    assert page.count(sentence) == 1
+    assert page.index("first first") < page.index(sentence) < page.index("third third")
 
 
 async def test_a_question_no_model_can_read_says_so(chat: Chat, engine: FakeEngine) -> None:

@@ -233,6 +233,7 @@ def _message(
         "way_on": "continue" if status == "stopped" else "",
         "can_proceed": True,
         "is_edited": False,
+        "spells_out": False,
         "begins_context": False,
     }
     return SimpleNamespace(**shown | more)

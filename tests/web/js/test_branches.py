@@ -151,6 +151,10 @@ def test_the_gauge_is_quiet_until_three_fifths_and_says_what_cannot_fit(stage: S
     box.fill("")
     page.get_by_role("combobox", name="Model").select_option("m1")
     expect(words).to_have_text("1,000 of 4,000 tokens")
+    stage.pause = 0.1
+    box.fill("Next")
+    page.keyboard.press("Enter")
+    expect(words).to_have_text("2,000 of 4,000 tokens")  # what was there, and what this turn adds
 
     assert quiet
     assert loud
