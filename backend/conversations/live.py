@@ -14,7 +14,7 @@ from backend.core.text import one_line
 from backend.engines.events import Delta, Event, Finish, Reasoning, Usage
 
 _LONGEST_REASON = 40  # the width of the column
-_TICK_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
+TICK_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
 
 
 class Phase(StrEnum):
@@ -32,7 +32,7 @@ class Tick:
     One wake-up of the event loop for hundreds of answers costs a fraction of one for each piece of each answer.
     """
 
-    def __init__(self, seconds: float = _TICK_SECONDS) -> None:
+    def __init__(self, seconds: float = TICK_SECONDS) -> None:
         self._seconds = seconds
         self._waiting: list[LiveAnswer] = []
 

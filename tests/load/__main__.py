@@ -11,7 +11,7 @@ from tests.load.client import Broken
 from tests.load.machine import PINNED, speed
 from tests.load.product import Product
 from tests.load.report import Row
-from tests.load.scenarios import SCENARIOS, Bench, profile
+from tests.load.scenarios import LONG, SCENARIOS, Bench, profile
 
 
 async def _measure(chosen: argparse.Namespace) -> int:
@@ -20,7 +20,7 @@ async def _measure(chosen: argparse.Namespace) -> int:
     with Product() as product:
         bench = Bench(product, chosen.quick)
         await bench.prepare()
-        for name in chosen.scenario or SCENARIOS:
+        for name in chosen.scenario or (name for name in SCENARIOS if not (chosen.quick and name in LONG)):
             since = time.monotonic()
             try:
                 found = await SCENARIOS[name](bench)

@@ -204,7 +204,7 @@ async def one(bench: Bench) -> list[Row]:
     """Added time to first text: the browser path and the engine itself, in turn."""
     person = (await bench.people(1))[0]
     program = Program(HOST, bench.product.engine_port)
-    rounds, turns = bench.times(3, 1), bench.times(60, 40)
+    rounds, turns = bench.times(3, 1), bench.times(60, 25)
     ahead, behind = [], []
     added: dict[float, list[float]] = {0.5: [], 0.99: []}
     failures, direct = 0, 0.0
@@ -309,6 +309,8 @@ async def sql(bench: Bench) -> list[Row]:
     idle = sum(calls for calls, _ms in _sorted_statements(product.statements())[2].values()) / 2
     rows = []
     for what, anew in (("a follow-up turn", False), ("a new conversation", True)):
+        if anew and bench.quick:
+            break
         people = await bench.people(4)
         for person in people:
             await person.turn(*question("rich", 64, 50))
@@ -441,7 +443,7 @@ async def many(bench: Bench) -> list[Row]:
     """People starting within two seconds, twenty tokens a second each."""
     rows: list[Row] = []
     plan: list[tuple[int, str, float | None, int]] = [
-        (32, "plain", 40, bench.times(3, 1)),
+        (32, "plain", 40, bench.times(3, 0)),
         (128, "plain", 100, bench.times(2, 0)),
         (256, "plain", 250, bench.times(2, 0)),
         (256, "rich", 250, bench.times(2, 1)),
@@ -571,14 +573,18 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
+#: Left out when there is little time.
+LONG = frozenset({"checkpoints", "long-answers"})
+
+
 # Where the time goes
 
 
 async def profile(bench: Bench, what: str, people: int) -> str:
     """What the web app spends its time on; it runs under `tests.load.sampler`.
 
-    `turns`: starts and ends of eight people's follow-ups; `new`: of new conversations; `crowd`: so many people start new conversations and read;
-    `stream`: what they take between start and end.
+    `turns`: starts and ends of eight people's follow-ups; `new`: of their new conversations; `crowd`: so many people
+    begin a conversation and read; `stream`: what they take between start and end.
     """
     await bench.prepare()
     few = await bench.people(8)

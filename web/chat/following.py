@@ -14,7 +14,7 @@ from fastapi import Request
 from markupsafe import Markup
 
 from backend.conversations import queries, service
-from backend.conversations.live import LiveAnswer, Phase
+from backend.conversations.live import TICK_SECONDS, LiveAnswer, Phase
 from backend.conversations.models import Conversation
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Turns
@@ -48,10 +48,10 @@ async def events(
 
     Where this process goes away in between, the stream just ends, and the reader comes back to another one.
     """
+    view = AnswerView(str(answer.id), cursor)
     while True:
         async with turns.follow(answer.id) as live:
-            async for event in _follow(request, answer, live, cursor):
-                cursor = Cursor.parse(event.id or "")
+            async for event in _follow(request, answer, live, view):
                 yield event
         last = pages.show(turns, live.row) if live.row else await _row(answer, sessions, turns)
         if last is None:  # deleted meanwhile, and the page with it
@@ -66,8 +66,7 @@ async def events(
     yield Event("", name="finished")
 
 
-async def _follow(request: Request, answer: Watched, live: LiveAnswer, cursor: Cursor) -> AsyncGenerator[Event]:
-    view = AnswerView(str(answer.id), cursor)
+async def _follow(request: Request, answer: Watched, live: LiveAnswer, view: AnswerView) -> AsyncGenerator[Event]:
     status = _StatusLine(request, answer, live)
     seen = -1
     while True:
@@ -81,7 +80,8 @@ async def _follow(request: Request, answer: Watched, live: LiveAnswer, cursor: C
         # What takes long to draw is drawn less often: a huge table slows itself down, and nobody else.
         pause = min(_SHARE * (time.perf_counter() - began), _LONGEST_PAUSE)
         yield Event(html, id=str(view.cursor))
-        await asyncio.sleep(pause)
+        if pause > TICK_SECONDS:
+            await asyncio.sleep(pause)
 
 
 async def _row(answer: Watched, sessions: Sessions, turns: Turns) -> MessageView | None:

@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -76,7 +76,7 @@ class MessageView:
     """A message as shown: its row, its HTML, and while it is being written the snapshot it starts from."""
 
     row: Message
-    html: Markup | None = None
+    html: Markup = field(default_factory=Markup)
     live: Snapshot | None = None
     facts: Sequence[tuple[str, str]] = ()
     summary: str = ""
