@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 
 from fastapi import Request
-from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute, Mount, Route
 
 from backend.core.errors import NotFound, NotSignedIn
@@ -125,9 +124,11 @@ async def find_login(request: Request) -> Login | None:
 
 
 def _keys(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
-    for context in iter_route_contexts(list(routes)):
-        route = context.original_route
-        if isinstance(route, Mount):
+    """Of the routers as they were written: to ask FastAPI for its own view of them would take most of the start."""
+    for route in routes:
+        if included := getattr(route, "original_router", None):
+            yield from _keys(included.routes)
+        elif isinstance(route, Mount):
             yield "GET", route.path
         elif isinstance(route, Route):
             yield from {(_method(method), route.path) for method in route.methods or ()}

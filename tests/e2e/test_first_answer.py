@@ -5,13 +5,14 @@ import time
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.e2e.conftest import ARGUMENTS, CHROMIUM
 from tests.embedded.console import Console
 from tests.site import free_port
 
 PASSWORD = "correct horse battery"
+LONG = "Write a long story about a ship that sails around the world."
 
 pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole"), pytest.mark.timeout(300)]
 
@@ -27,6 +28,7 @@ def test_install_sign_in_chat_with_a_real_model_find_it_again(tmp_path: Path) ->
             names = page.get_by_role("combobox", name="Model").locator("option").all_inner_texts()
             page.get_by_role("combobox", name="Model").select_option(index=1)
             _ask(page, "And goodbye?")
+            _interrupt_in_every_way(page)
             address, cookies = page.url, page.context.cookies()
             first.stop()
         with Console("run", data_dir=tmp_path, port=port) as second:
@@ -38,7 +40,7 @@ def test_install_sign_in_chat_with_a_real_model_find_it_again(tmp_path: Path) ->
             page = again.new_page()
             page.goto(address)
 
-            expect(page.get_by_role("article", name="You")).to_have_count(2)
+            expect(page.get_by_role("article", name="You")).to_have_count(3)
             expect(page.locator("article.assistant .prose").first).to_have_text(first_answer)
             speakers = [article.get_attribute("aria-label") for article in page.locator("article.assistant").all()]
             second.stop()
@@ -50,8 +52,45 @@ def test_install_sign_in_chat_with_a_real_model_find_it_again(tmp_path: Path) ->
     assert seconds < 20, "five seconds on a machine that does nothing else"
 
 
+def _interrupt_in_every_way(page: Page) -> None:
+    """Reload in mid-answer, a second tab, stop and continue, edit, another model: on the engine people get."""
+    answer = page.locator("article.assistant").last
+    page.get_by_role("combobox", name="Model").select_option(index=0)
+    _send(page, LONG)
+    expect(answer.locator(".prose").first).not_to_be_empty(timeout=60_000)
+    page.reload()
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(answer).to_have_attribute("aria-busy", "true")
+    page.get_by_role("button", name="Stop").click()
+    expect(answer).to_contain_text("You stopped this answer.")
+    stopped = answer.locator(".prose").inner_text().strip()
+    expect(other.locator("article.assistant").last).to_contain_text("You stopped this answer.")
+    other.close()
+
+    answer.get_by_role("button", name="Continue", exact=True).click()
+    expect(answer).to_have_attribute("aria-busy", "true")
+    expect(answer).not_to_have_attribute("aria-busy", "true", timeout=120_000)
+    whole = answer.locator(".prose").inner_text()
+    assert whole[: len(stopped) - 20] == stopped[:-20], "its text only grows"
+    assert len(whole) > len(stopped)
+
+    question = page.get_by_role("article", name="You").last
+    question.get_by_role("button", name="Edit").click()
+    question.get_by_role("textbox").fill("Say yes.")
+    question.get_by_role("button", name="Send").click()
+    expect(question).to_contain_text("2/2")
+    expect(answer).not_to_have_attribute("aria-busy", "true", timeout=120_000)
+    answer.get_by_role("button", name="Answer in another way").click()
+    page.locator("#answer-menu").get_by_role("button", name="brief").click()
+    expect(answer).to_contain_text("2/2")
+    expect(answer).not_to_have_attribute("aria-busy", "true", timeout=120_000)
+    page.get_by_role("button", name="Previous version").first.click()
+    expect(answer).to_contain_text(whole[:40].strip())
+
+
 def _sign_up(browser: Browser, link: str) -> Page:
-    page = browser.new_page()
+    page = browser.new_context().new_page()
     page.goto(link)
     page.get_by_label("Your name").fill("Ines Duarte")
     page.get_by_label("Email").fill("ines@corp.example")
@@ -64,10 +103,15 @@ def _sign_up(browser: Browser, link: str) -> Page:
 
 
 def _ask(page: Page, text: str) -> None:
+    answer = _send(page, text)
+    expect(answer).not_to_have_attribute("aria-busy", "true", timeout=120_000)
+    expect(answer.locator(".prose")).not_to_be_empty()
+
+
+def _send(page: Page, text: str) -> Locator:
     before = page.locator("article.assistant").count()
     page.get_by_role("textbox", name="Message", exact=True).fill(text)
     page.keyboard.press("Enter")
     answer = page.locator("article.assistant").nth(before)
     expect(answer).to_be_visible()
-    expect(answer).not_to_have_attribute("aria-busy", "true", timeout=120_000)
-    expect(answer.locator(".prose")).not_to_be_empty()
+    return answer

@@ -95,12 +95,12 @@ def picture(points: Sequence[Point]) -> str:
         'font-size="12" fill="#555">',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
     ]
-    ms = 1
-    while ms <= top:
-        if ms >= low:
-            parts.append(f'<path d="M{left} {y(ms):.1f}H{width - 30}" stroke="#e5e5e5"/>')
-            parts.append(f'<text x="{left - 8}" y="{y(ms) + 4:.1f}" text-anchor="end">{ms} ms</text>')
-        ms *= 2
+    mark = 1
+    while mark <= top:
+        if mark >= low:
+            parts.append(f'<path d="M{left} {y(mark):.1f}H{width - 30}" stroke="#e5e5e5"/>')
+            parts.append(f'<text x="{left - 8}" y="{y(mark) + 4:.1f}" text-anchor="end">{mark} ms</text>')
+        mark *= 2
     for point in points:
         parts.append(f'<text x="{x(point.people):.1f}" y="{height - 20}" text-anchor="middle">{point.people}</text>')
         parts.append(f'<circle cx="{x(point.people):.1f}" cy="{y(point.ms):.1f}" r="3.5" fill="#2563eb"/>')

@@ -34,7 +34,8 @@
     box = form?.elements.text ?? null;
     pasted = [];
     if (!form) return;
-    document.getElementById("used").value = Number(document.getElementById("used").value) + before;
+    const used = document.getElementById("used");
+    used.value = Number(used.value) + before;
     renewKey();
     restoreDraft();
     if (isLarge(box.value)) fold();
@@ -235,8 +236,11 @@
     const current = document.getElementById("composer");
     if (current !== form) adopt(current);
     else if (form && counted !== document.getElementById("used")) gauge(); // an answer has ended
+    if (form && ctx === attempt?.ctx && ctx.response.status < 400) settle();
     if (form) giveBack();
-    if (ctx !== attempt?.ctx || ctx.response.status >= 400 || !form) return;
+  });
+
+  function settle() {
     if (attempt.typedMeanwhile) box.value = attempt.typedMeanwhile.trimStart();
     attempt.pastedMeanwhile?.forEach(addPasted);
     attempt.question = [...document.querySelectorAll(".message.you")].at(-1)?.id;
@@ -245,7 +249,7 @@
     gauge();
     if (!touch.matches) box.focus({preventScroll: true});
     scrollTo({top: document.documentElement.scrollHeight, behavior: "instant"});
-  });
+  }
 
   // What no model could read comes back into the box, to be shortened, unless something else is there by now.
   function giveBack() {
@@ -258,8 +262,7 @@
     grow();
     gauge();
     saveSoon();
-    const said = document.getElementById("announcer").textContent.trim();
-    say(`${said} ${clone("given-back").textContent}`);
+    say(`${document.getElementById("announcer").textContent.trim()} ${clone("given-back").textContent}`);
   }
 
   adopt(document.getElementById("composer"));

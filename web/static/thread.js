@@ -197,13 +197,8 @@
   on("htmx:before:swap", () => {
     const element = thread?.contains(document.activeElement) ? document.activeElement : null;
     const message = element?.closest(".message") ?? concerned;
-    held = {
-      element,
-      id: message?.id,
-      step: element?.dataset.step,
-      number: message ? [...thread.querySelectorAll(".message")].indexOf(message) : -1,
-      top: element?.getBoundingClientRect().top,
-    };
+    const places = [message, message?.nextElementSibling, message?.previousElementSibling].map((place) => place?.id);
+    held = {element, places, step: element?.dataset.step, top: element?.getBoundingClientRect().top};
   });
 
   on("htmx:after:swap", () => {
@@ -211,14 +206,13 @@
     if (current === thread) {
       // A message was drawn anew under the focus, as after Stop.
       if (document.activeElement === document.body && held?.element?.isConnected === false)
-        document.getElementById(held.id)?.focus({preventScroll: true});
+        document.getElementById(held.places[0])?.focus({preventScroll: true});
       return;
     }
     thread = current;
     if (!thread || !("about" in thread.dataset)) return;
-    const messages = thread.querySelectorAll(".message");
     const message =
-      document.getElementById(thread.dataset.about) ?? messages[held.number] ?? [...messages].at(-1) ?? thread;
+      [thread.dataset.about, ...held.places].map((id) => document.getElementById(id)).find(Boolean) ?? thread;
     const step = (which) => message.querySelector(`[data-step${which}]`);
     const button = held.step && (step(`="${held.step}"`) ?? step(""));
     const target = button || message;
@@ -231,12 +225,11 @@
 
   // Editing
 
-  on("htmx:after:swap", () => {
-    const box = document.querySelector(".editor:not([data-opened]) > textarea");
-    if (!box) return;
-    box.form.dataset.opened = "";
-    box.focus();
-    box.setSelectionRange(box.value.length, box.value.length);
+  on("htmx:after:swap", ({detail: {ctx}}) => {
+    if (!ctx.sourceElement?.matches?.("form[hx-get]")) return;
+    const box = ctx.sourceElement.closest(".message").querySelector(".editor > textarea");
+    box?.focus();
+    box?.setSelectionRange(box.value.length, box.value.length);
   });
 
   on("formdata", ({target, formData}) => {
@@ -286,9 +279,8 @@
       form.setAttribute("action", address);
       form.setAttribute("hx-post", address);
     }
-    const other = document.querySelectorAll("[data-other-models] [value]");
-    for (const choice of other) choice.hidden = choice.value === opener.dataset.model;
-    document.querySelector("[data-other-models]").hidden = ![...other].some((choice) => !choice.hidden);
+    for (const choice of document.querySelectorAll("#answer-menu [name=model]"))
+      choice.hidden = choice.value === opener.dataset.model;
   });
 
   on("submit", ({target}) => {
