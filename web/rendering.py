@@ -32,8 +32,31 @@ def templates() -> Environment:
         auto_reload=False,
     )
     environment.install_gettext_callables(_, ngettext, newstyle=True)  # type: ignore[attr-defined]
-    environment.globals["static"] = static
+    environment.globals |= {"static": static, "icon": icon, "_": _sentence}
     return environment
+
+
+@cache
+def _translated(text: str) -> Markup:
+    return Markup(_(text))  # noqa: S704 - a text of one of our own templates
+
+
+@cache
+def _without_values(text: str) -> Markup:
+    return _translated(text) % {}
+
+
+def _sentence(text: str, **values: object) -> Markup:
+    """What `_("…")` is in a template; values are escaped. Jinja's own asks for its whole context at every call."""
+    return _translated(text) % values if values else _without_values(text)
+
+
+@cache
+def icon(name: str, classes: str = "") -> Markup:
+    """A picture of the sprite. Always decoration: whatever it stands on carries the name."""
+    return Markup('<svg class="icon{}{}" aria-hidden="true"><use href="{}#{}"/></svg>').format(
+        " " if classes else "", classes, static("icons.svg"), name
+    )
 
 
 @cache

@@ -13,6 +13,21 @@ from backend.engines.client import ChatMessage
 from backend.engines.events import Failure
 from backend.engines.registry import Endpoint, Offer
 
+#: What does not change from the first row of an answer to its last.
+_KEPT = (
+    "id",
+    "created_at",
+    "conversation_id",
+    "owner_id",
+    "parent_id",
+    "speaker",
+    "model_id",
+    "model_name",
+    "instruction",
+    "attempt",
+    "resumed",
+)
+
 
 @dataclass
 class Saved:
@@ -105,13 +120,21 @@ class Running:
         return facts
 
     def final(self, ended: Ended) -> Message | None:
-        """The message as its last row has it."""
-        row, live = self.message, self.live
-        if row is not None:
-            row.text, row.reasoning, row.ended_by = live.text, live.reasoning, live.ended_by
-            row.status, row.reason, row.provenance = ended.status, ended.reason, self.provenance
-            row.context_from, row.context_tokens = self.context_from, self.context_tokens
-        return row
+        """The message as its last row has it: another object, because pages may be about to draw the first one."""
+        if self.message is None:
+            return None
+        live = self.live
+        return Message(
+            **{name: getattr(self.message, name) for name in _KEPT},
+            text=live.text,
+            reasoning=live.reasoning,
+            ended_by=live.ended_by,
+            status=ended.status,
+            reason=ended.reason,
+            provenance=self.provenance,
+            context_from=self.context_from,
+            context_tokens=self.context_tokens,
+        )
 
     @property
     def context_tokens(self) -> int | None:

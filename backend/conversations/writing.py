@@ -10,6 +10,7 @@ import hmac
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -156,6 +157,8 @@ class Writer:
                     while not self._is_available(running.offer.id):  # noqa: ASYNC110 - a snapshot tells nobody
                         await asyncio.sleep(_LOOK_AGAIN)
         offer = self._registry.offer(running.offer.id) or running.offer
+        if running.goes_on and (able := tuple(each for each in offer.endpoints if each.continues)):
+            offer = replace(offer, endpoints=able)
         return self._registry.choose(offer, running.conversation_id)
 
     def _is_available(self, model_id: UUID) -> bool:

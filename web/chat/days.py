@@ -9,6 +9,8 @@ from zoneinfo import ZoneInfo
 
 from backend.core.i18n import _
 
+TODAY = _("Today")
+
 
 class _Dated(Protocol):
     @property
@@ -43,7 +45,7 @@ def by_day(items: Iterable[Item], now: datetime, zone: ZoneInfo, *, after: datet
 def _label(day: date, today: date) -> str:
     age = (today - day).days
     if age <= 0:
-        return _("Today")
+        return TODAY
     if age == 1:
         return _("Yesterday")
     if age <= 7:

@@ -21,7 +21,7 @@ from backend.core.i18n import _, ngettext
 from backend.engines.registry import Offer, Registry
 from backend.files import queries as attachments
 from web.chat import markdown
-from web.chat.days import Group, by_day
+from web.chat.days import TODAY, Group, by_day
 from web.chat.view import Snapshot, snapshot
 from web.files.view import FileView, by_message
 from web.rendering import zone_of
@@ -134,8 +134,17 @@ async def load_sidebar(
         for row in shown
     ]
     groups: list[Group] = by_day(items, now(), zone_of(request), after=place[0] if place else None)
+    begins = place is None
+    today = groups.pop(0).items if begins and groups and groups[0].label == TODAY else ()
     more = f"/conversations?before={_place(shown[-1])}" if len(rows) > SIDEBAR_ROWS else None
-    return {"groups": groups, "next_page": more}
+    return {"begins": begins, "today": today, "groups": groups, "next_page": more}
+
+
+def new_item(conversation: Conversation) -> SidebarItem:
+    """A conversation whose first question was sent this moment, on its own page."""
+    return SidebarItem(
+        conversation.id, conversation.title, conversation.updated_at, running=True, unread=False, current=True
+    )
 
 
 async def load_thread(

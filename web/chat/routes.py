@@ -79,7 +79,6 @@ async def conversations(
 async def begin(
     request: Request,
     user: CurrentUser,
-    session: Session,
     registry: Models,
     turns: RunningTurns,
     model: Annotated[UUID, Form()],
@@ -93,10 +92,7 @@ async def begin(
     if not request.headers.get("hx-request"):
         return RedirectResponse(address, status_code=303)
     response = partial(
-        request,
-        "chat/_begun.html",
-        **_turn(turns, registry, turn),
-        **await pages.load_sidebar(request, session, user, current=turn.conversation.id),
+        request, "chat/_begun.html", item=pages.new_item(turn.conversation), **_turn(turns, registry, turn)
     )
     response.headers["HX-Push-Url"] = address
     return response

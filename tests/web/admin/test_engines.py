@@ -83,8 +83,8 @@ async def test_an_engine_is_added_and_found_out(page: Browser, lab: FakeEngine) 
     text = text_of(shown)
     assert "vLLM 0.32.0" in text
     assert "Publish a model, so that people can choose it." in text
-    assert "hazel 1,000,000 tokens Not published" in text
-    assert "fake-8b 1,000,000 tokens Not published Joins the model of this name" in text
+    assert "hazel 32,768 tokens Not published" in text
+    assert "fake-8b 32,768 tokens Not published Joins the model of this name" in text
     assert "sk-lab" not in shown.text
 
 
@@ -146,7 +146,7 @@ async def test_a_published_model_can_be_chosen_and_a_withdrawn_one_cannot(
             await asyncio.sleep(0.01)
 
     assert published.status_code == withdrawn.status_code == 303
-    assert "hazel 1,000,000 tokens Not published" in text_of(await page.get("/admin/engines"))
+    assert "hazel 32,768 tokens Not published" in text_of(await page.get("/admin/engines"))
 
 
 async def test_an_engine_joins_a_model_that_is_there(page: Browser, lab: FakeEngine, db: Sessions, site: Site) -> None:
@@ -154,7 +154,7 @@ async def test_an_engine_joins_a_model_that_is_there(page: Browser, lab: FakeEng
     await until_shown(page, "Joins the model of this name")
 
     await submit(page, f"/admin/deployments/{await deployment_named(db, 'fake-8b')}/publish")
-    await until_shown(page, "fake-8b 1,000,000 tokens Published")
+    await until_shown(page, "fake-8b 32,768 tokens Published")
     async with asyncio.timeout(5):
         while [len(offer.endpoints) for offer in site.registry.offers if offer.name == "fake-8b"] != [2]:
             await asyncio.sleep(0.01)

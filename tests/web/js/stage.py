@@ -126,7 +126,7 @@ class Stage:
         """What the site answers to a send: both messages and a fresh composer, or the whole of a new conversation."""
         turn = [question(asked.form["text"][:80], id="q2"), answer(running=True, id="a2")]
         if asked.path == "/chat":
-            html = self._render("chat/_begun.html", **_thread(turn), **_sidebar())
+            html = self._render("chat/_begun.html", **_thread(turn), item=_sidebar()["today"][0])
             return Reply(html, headers={"HX-Push-Url": CHAT})
         return Reply(self._render("chat/_turn.html", **_thread(turn)))
 
@@ -281,7 +281,7 @@ def _thread(messages: list[Any], *, begun: bool = True) -> dict[str, Any]:
 
 def _sidebar() -> dict[str, Any]:
     item = SimpleNamespace(id="c1", title="Why", running=False, unread=False, current=True)
-    return {"groups": [SimpleNamespace(label="Today", items=[item])], "next_page": None}
+    return {"begins": True, "today": [item], "groups": [], "next_page": None}
 
 
 def _handler(stage: Stage) -> type[BaseHTTPRequestHandler]:
