@@ -54,6 +54,7 @@ class Running:
     offer: Offer
     live: LiveAnswer
     message: Message | None = None  # as it was stored, if it is the only answer to its question
+    rows: Sequence[Any] | None = None  # of `statements.MESSAGES`, if they are at hand
     earlier: Sequence[dict[str, Any]] = ()  # the provenance of what it begins with, if it was taken up again
     resumed: int = 0  # by itself
     started: float = field(default_factory=time.monotonic)
@@ -64,12 +65,18 @@ class Running:
     failure: Failure | None = None
     readers: int = 0
     task: "asyncio.Task[None] | None" = None
+    has_begun: bool = False  # its task has
     is_cancelled: bool = False
     verdict: Status | None = None  # as what; None: its process goes, and another takes it over
     is_ending: bool = False  # the last write has begun; too late to cancel
 
     def __post_init__(self) -> None:
         self.saved = Saved(len(self.live.text), len(self.live.reasoning))
+
+    @property
+    def names(self) -> set[UUID]:
+        """What it is stopped with."""
+        return {self.answer_id, self.conversation_id, self.owner_id}
 
     @property
     def goes_on(self) -> bool:

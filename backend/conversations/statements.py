@@ -12,19 +12,25 @@ INSERT INTO messages (id, created_at, conversation_id, owner_id, parent_id, spea
                       attempt, heartbeat_at, resumed)
 """
 
-#: A conversation with its first question and the empty answer to it.
+#: A conversation with its first question and the empty answer to it. No row: the person was deactivated.
 BEGIN: Final[LiteralString] = (
     """
 WITH chat AS (
     INSERT INTO conversations (id, created_at, owner_id, title, title_source, model_id, updated_at, seen_at, leaf_id)
-    VALUES (%(chat)s, %(now)s, %(owner)s, %(title)s, 'first_words', %(model)s, %(now)s, %(now)s, %(answer)s)
+    SELECT %(chat)s, %(now)s, users.id, %(title)s, 'first_words', %(model)s, %(now)s, %(now)s, %(answer)s
+    FROM users WHERE id = %(owner)s AND disabled_at IS NULL
+    RETURNING id, owner_id
 )"""
     + _INSERT_QUESTION_AND_ANSWER
     + """
-VALUES (%(question)s, %(now)s, %(chat)s, %(owner)s, NULL, 'person', %(text)s, 'done', %(now)s,
-        %(key)s, false, '', '', NULL, '', '{}', '', 1, NULL, 0),
-       (%(answer)s, %(now)s, %(chat)s, %(owner)s, %(question)s, 'model', '', 'queued', NULL,
-        NULL, false, '', '', %(model)s, %(model_name)s, '{}', '', 1, clock_timestamp(), 0)
+SELECT %(question)s::uuid, %(now)s, chat.id, owner_id, NULL::uuid, 'person', %(text)s, 'done', %(now)s,
+       %(key)s::uuid, false, '', '', NULL::uuid, '', '{}'::jsonb, '', 1, NULL::timestamptz, 0
+FROM chat
+UNION ALL
+SELECT %(answer)s, %(now)s, chat.id, owner_id, %(question)s, 'model', '', 'queued', NULL,
+       NULL, false, '', '', %(model)s, %(model_name)s, '{}', '', 1, clock_timestamp(), 0
+FROM chat
+RETURNING id
 """
 )
 
@@ -33,7 +39,10 @@ VALUES (%(question)s, %(now)s, %(chat)s, %(owner)s, NULL, 'person', %(text)s, 'd
 ASK: Final[LiteralString] = (
     """
 WITH shown AS (
-    SELECT id, leaf_id FROM conversations WHERE id = %(chat)s AND owner_id = %(owner)s FOR UPDATE
+    SELECT id, leaf_id FROM conversations
+    WHERE id = %(chat)s AND owner_id = %(owner)s
+      AND EXISTS (SELECT FROM users WHERE id = %(owner)s AND disabled_at IS NULL)
+    FOR UPDATE
 ), chat AS (
     UPDATE conversations
     SET model_id = %(model)s, updated_at = %(now)s, seen_at = %(now)s, leaf_id = %(answer)s

@@ -14,6 +14,7 @@ A lost browser changes nothing. Only `stop` makes an answer `stopped`.
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 _MOST_RESUMED = 2  # times an answer is taken up by itself: one that kills its process must not do so for ever
 _MAX_INSTRUCTION = 500  # characters
+_STOPS_KEPT = 1_000  # enough for those that come while a statement runs
+_HEAD_START = 3  # turns of the event loop that a new answer has before its page is drawn: the engine comes first
 
 
 class AnswerInProgress(Conflict):
@@ -75,6 +78,13 @@ class Turn:
     question: Message
     answer: Message
     files: Sequence[File] = ()  # of the question
+
+
+@dataclass(frozen=True)
+class _Stored:
+    row: Any | None  # None: there is no such conversation
+    messages: Sequence[Any] | None = None
+    files: Sequence[File] = ()
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,7 @@ class Turns:
         self._reap_now = asyncio.Event()
         self._database_back_at = float("-inf")  # time.monotonic()
         self._draining = False
+        self._stops: deque[tuple[float, set[UUID]]] = deque(maxlen=_STOPS_KEPT)
 
     async def __aenter__(self) -> Self:
         self._bus.on("stop", self._told_to_stop)
@@ -185,6 +196,7 @@ class Turns:
         """
         if self._draining:
             raise _restarting()
+        began = time.monotonic()
         text = self._checked(question)
         offer = self._registry.offer(question.model_id)
         if offer is None:
@@ -217,15 +229,15 @@ class Turns:
                 fk_messages_parent=NotFound(_("The message this follows is not here any more. Reload the page.")),
                 uq_messages_send_key=_SentTwice(),
             ):
-                rows, carried = await self._store(owner_id, statement, values, question, offer)
+                stored = await self._store(owner_id, statement, values, question, offer)
         except _SentTwice:
             earlier = await self._sent_before(owner_id, question.send_key, text)
             assert earlier is not None, "the other send was committed, or its key would not be taken"
             return earlier
-        if conversation_id and not rows:
+        if stored.row is None:
             raise _no_such_conversation()
-        turn = _turn(values, rows[0] if rows else None, carried)
-        self._begin(turn.answer, offer, is_only=True)
+        turn = _turn(values, stored.row if conversation_id else None, stored.files)
+        await self._begin(turn.answer, offer, began, message=turn.answer, messages=stored.messages)
         return turn
 
     async def regenerate(self, answer: Message, model_id: UUID | None = None, instruction: str = "") -> Message:
@@ -235,6 +247,7 @@ class Turns:
         """
         if self._draining:
             raise _restarting()
+        began = time.monotonic()
         offer = self._registry.offer(model_id or answer.model_id)
         if offer is None:
             raise _no_such_model()
@@ -249,10 +262,11 @@ class Turns:
             "instruction": clean(instruction).strip()[:_MAX_INSTRUCTION],
         }
         with broken(uq_messages_running=AnswerInProgress()):
-            if not await self._direct.as_person(answer.owner_id, statements.ANSWER_AGAIN, values):
-                raise _no_such_conversation()
+            (rows,) = await self._direct.as_person(answer.owner_id, (statements.ANSWER_AGAIN, values))
+        if not rows:
+            raise _no_such_conversation()
         again = _empty_answer(values)
-        self._begin(again, offer, is_only=False)
+        await self._begin(again, offer, began)
         return again
 
     async def proceed(self, answer: Message) -> None:
@@ -266,15 +280,15 @@ class Turns:
         if offer is None:
             raise _no_such_model()
         with broken(uq_messages_running=AnswerInProgress()):
-            rows = await self._direct.as_person(
-                answer.owner_id, statements.REOPEN, {"answer": answer.id, "owner": answer.owner_id}
+            (rows,) = await self._direct.as_person(
+                answer.owner_id, (statements.REOPEN, {"answer": answer.id, "owner": answer.owner_id})
             )
         if not rows:
             raise Conflict(_("This answer is whole, or the conversation has gone on from it. Reload the page."))
         row = rows[0]
         live = LiveAnswer(row.attempt, row.text, row.reasoning, tick=self._tick)
         earlier = segments(row.provenance)
-        self._start(Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, None, earlier))
+        self._start(Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, earlier=earlier))
 
     def can_proceed(self, answer: Message) -> bool:
         """Whether an engine of its model picks an answer up where it broke off; else only a new turn can go on."""
@@ -296,15 +310,16 @@ class Turns:
 
     async def _store(
         self, owner_id: UUID, statement: LiteralString, values: dict[str, Any], question: Question, offer: Offer
-    ) -> tuple[Sequence[Any], Sequence[File]]:
+    ) -> "_Stored":
         """The short way, unless there is more to store than the two messages: what is attached to the question."""
         if not question.files and question.edits is None:
-            return await self._direct.as_person(owner_id, statement, values), ()
+            rows, messages = await self._direct.as_person(owner_id, (statement, values), (statements.MESSAGES, values))
+            return _Stored(rows[0] if rows else None, messages)
         async with self._sessions.as_person(owner_id) as session:
-            connection = await session.connection()
-            result = await connection.exec_driver_sql(statement, values)
-            rows = result.all() if result.returns_rows else ()
-            if question.edits is not None and rows:
+            row = (await (await session.connection()).exec_driver_sql(statement, values)).first()
+            if row is None:
+                return _Stored(None)
+            if question.edits is not None:
                 await files.copy(session, question.edits, values["question"])
             carried = await files.attach(
                 session,
@@ -314,7 +329,7 @@ class Turns:
                 most=self._files_per_message,
                 refuse_pictures=sight.refusal(offer, self._registry.offers),
             )
-            return rows, carried
+        return _Stored(row, None, carried)
 
     async def _place_of(self, owner_id: UUID, conversation_id: UUID | None, question_id: UUID) -> UUID | None:
         """What the question that is edited follows; None at the beginning of the conversation."""
@@ -343,16 +358,27 @@ class Turns:
 
     # Writing
 
-    def _begin(self, answer: Message, offer: Offer, *, is_only: bool) -> None:
+    async def _begin(
+        self,
+        answer: Message,
+        offer: Offer,
+        began: float,
+        *,
+        message: Message | None = None,
+        messages: Sequence[Any] | None = None,
+    ) -> None:
+        """Start writing a new answer. `messages` are those of its conversation, if they are at hand."""
         live = LiveAnswer(answer.attempt, tick=self._tick)
-        message = answer if is_only else None
-        self._start(Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, message))
+        running = Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, message, messages)
+        self._start(running)
+        if any(moment >= began and named & running.names for moment, named in self._stops):
+            self._cancel(running, Status.STOPPED)  # it was told to stop while its first row was on its way
+        for _step in range(_HEAD_START):
+            await asyncio.sleep(0)
 
     def _start(self, running: Running) -> None:
         self._running[running.answer_id] = running
         running.task = asyncio.create_task(self._write(running), name=f"answer {running.answer_id}")
-        # A task that is cancelled before its first step never comes to its own clean-up; the reaper closes its row.
-        running.task.add_done_callback(lambda _task: self._running.pop(running.answer_id, None))
 
     async def _write(self, running: Running) -> None:
         ended: Ended | None = None
@@ -431,15 +457,17 @@ class Turns:
 
     def _told_to_stop(self, payload: Payload) -> None:
         named = {UUID(value) for value in payload.values()}
+        self._stops.append((time.monotonic(), named))
         for running in self._running.values():
-            if named & {running.answer_id, running.conversation_id, running.owner_id}:
+            if named & running.names:
                 self._cancel(running, Status.STOPPED)
 
     def _cancel(self, running: Running, verdict: Status | None) -> None:
         if running.task is not None and not running.is_cancelled and not running.is_ending:
             running.is_cancelled = True
             running.verdict = verdict
-            running.task.cancel()
+            if running.has_begun:  # a task that is cancelled before its first step would never come to its last row
+                running.task.cancel()
 
     async def _close(self, answer_id: UUID, status: Status, *, attempt: int | None = None, reason: str = "") -> None:
         await self._direct.as_worker(
@@ -499,7 +527,8 @@ class Turns:
         log.warning("an answer lost its writer and goes on here", extra=marks)
         live = LiveAnswer(row.attempt, row.text, row.reasoning, tick=self._tick)
         earlier = segments(row.provenance)
-        self._start(Running(row.id, row.owner_id, row.conversation_id, offer, live, None, earlier, row.resumed))
+        running = Running(row.id, row.owner_id, row.conversation_id, offer, live, earlier=earlier, resumed=row.resumed)
+        self._start(running)
 
     def _told_to_reap(self, _payload: Payload) -> None:
         self._reap_now.set()

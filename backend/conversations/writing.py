@@ -89,7 +89,10 @@ class Writer:
 
     async def _answer(self, running: Running) -> Ended | None:
         """Raises nothing."""
+        running.has_begun = True
         try:
+            if running.is_cancelled:
+                raise asyncio.CancelledError
             rows = await self._rows(running)
             running.endpoint = endpoint = await self._endpoint(running)
             self._titles.make_way(endpoint.engine_id)
@@ -122,7 +125,10 @@ class Writer:
             return Ended(Status.FAILED, sentence.format(id=support_id.get()))
 
     async def _rows(self, running: Running) -> Sequence[Any]:
-        found = await self._direct.as_worker(statements.MESSAGES, {"chat": running.conversation_id})
+        found = running.rows
+        if found is None:
+            found = await self._direct.as_worker(statements.MESSAGES, {"chat": running.conversation_id})
+        running.rows = None  # a long conversation need not stay in memory for as long as its answer takes
         rows = tree.path(found, running.answer_id)
         if not rows:
             raise NotFound(_("This conversation is not here any more."))

@@ -4,7 +4,9 @@ Pages and administration go through the ORM (`db.py`), which costs several times
 transaction may see is the same here: every one says for whom it runs.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, LiteralString, Self
 from uuid import UUID
@@ -17,8 +19,12 @@ from sqlalchemy import make_url
 from backend.core.db import SERVER_SETTINGS
 
 _FOR_PERSON: LiteralString = "SELECT set_config('parley.person', %s, true)"
-_FOR_HEARTBEAT: LiteralString = "SELECT set_config('synchronous_commit', 'off', true)"
+_FOR_HEARTBEAT: tuple[LiteralString, None] = ("SELECT set_config('synchronous_commit', 'off', true)", None)
 _WORKER = "-c parley.worker=on"
+
+Statement = tuple[LiteralString, Mapping[str, object]]
+
+_LOOK_AGAIN = 0.25
 
 
 class Direct:
@@ -41,17 +47,19 @@ class Direct:
         await self._people.close(timeout=1)
         await self._workers.close(timeout=1)
 
-    async def as_person(self, person_id: UUID, statement: LiteralString, values: Mapping[str, object]) -> Sequence[Any]:
-        """The rows of one statement that sees what this person may see."""
-        return await _run(self._people, statement, values, first=(_FOR_PERSON, [str(person_id)]))
+    async def as_person(self, person_id: UUID, *statements: Statement) -> list[Sequence[Any]]:
+        """The rows of each statement; all are one transaction that sees what this person may see."""
+        return await _run(self._people, (_FOR_PERSON, [str(person_id)]), *statements)
 
     async def as_worker(self, statement: LiteralString, values: Mapping[str, object]) -> Sequence[Any]:
-        """For our own tasks, which look after everybody's answers."""
-        return await _run(self._workers, statement, values)
+        """The rows of one statement of our own tasks, which look after everybody's answers."""
+        (rows,) = await _run(self._workers, None, (statement, values))
+        return rows
 
     async def as_heartbeat(self, statement: LiteralString, values: Mapping[str, object]) -> Sequence[Any]:
         """The same without waiting for the disk: what the next second says again may be lost in a crash."""
-        return await _run(self._workers, statement, values, first=(_FOR_HEARTBEAT, None))
+        (rows,) = await _run(self._workers, _FOR_HEARTBEAT, (statement, values))
+        return rows
 
 
 def _pool(address: str, connections: int, options: str) -> AsyncConnectionPool:
@@ -74,21 +82,18 @@ def _pool(address: str, connections: int, options: str) -> AsyncConnectionPool:
 
 
 async def _run(
-    pool: AsyncConnectionPool,
-    statement: LiteralString,
-    values: Mapping[str, object],
-    *,
-    first: tuple[LiteralString, list[str] | None] | None = None,
-) -> Sequence[Any]:
+    pool: AsyncConnectionPool, first: tuple[LiteralString, list[str] | None] | None, *statements: Statement
+) -> list[Sequence[Any]]:
     try:
         async with pool.connection() as connection:
-            if first is None:
-                cursor = await connection.execute(statement, values)
+            if first is None and len(statements) == 1:
+                cursors = [await connection.execute(*statements[0])]
             else:
-                async with connection.pipeline():  # both in one message, and so in one transaction
-                    await connection.execute(*first)
-                    cursor = await connection.execute(statement, values)
-            return await cursor.fetchall() if cursor.description else ()
+                async with connection.pipeline():  # all in one message, and so in one transaction
+                    if first is not None:
+                        await connection.execute(*first)
+                    cursors = [await connection.execute(*statement) for statement in statements]
+            return [await cursor.fetchall() if cursor.description else () for cursor in cursors]
     except psycopg.Error as error:
         _leave_out_the_row(error)
         if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, LiteralString
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -12,9 +12,7 @@ import pytest
 from backend.accounts.models import User
 from backend.conversations import statements
 from backend.conversations.models import Status
-from backend.conversations.running import Running
 from backend.conversations.turns import AnswerInProgress
-from backend.conversations.writing import Writer
 from backend.core.direct import Direct
 from backend.core.errors import BadInput, Conflict, NotFound, TooLarge, Unavailable
 from backend.core.ids import new_id
@@ -401,23 +399,36 @@ async def test_an_answer_stopped_before_its_first_step_blocks_nothing(desk: Desk
 
 
 async def test_somebody_deactivated_while_sending_gets_no_answer(
-    desk: Desk, engine: FakeEngine, owner_url: str, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The question was accepted a moment before; the engine is never asked."""
-    real = Writer._rows
+    """The question is stored, and before anybody here knows of it comes the word that its person has to stop."""
+    real = Direct.as_person
 
-    async def a_moment_later(self: Writer, running: Running) -> Sequence[Any]:
-        async with await psycopg.AsyncConnection.connect(owner_url, autocommit=True) as other:
-            await other.execute("UPDATE users SET disabled_at = now() WHERE id = %s", [desk.owner.id])
-        return await real(self, running)
+    async def and_then(self: Direct, person_id: UUID, *asked: Any) -> list[Sequence[Any]]:
+        rows = await real(self, person_id, *asked)
+        desk.turns.stop_all(owner_id=person_id)
+        return rows
 
-    monkeypatch.setattr(Writer, "_rows", a_moment_later)
+    monkeypatch.setattr(Direct, "as_person", and_then)
     turn = await desk.ask("Hello")
 
     answer = await desk.ended(turn)
 
-    assert (answer.status, answer.reason) == (Status.FAILED, "This account is deactivated.")
+    assert answer.status is Status.STOPPED
     assert not engine.requests
+
+
+async def test_a_deactivated_person_stores_nothing(desk: Desk, engine: FakeEngine, owner_url: str) -> None:
+    before = await desk.ask("Hello")
+    await desk.ended(before)
+    async with await psycopg.AsyncConnection.connect(owner_url, autocommit=True) as other:
+        await other.execute("UPDATE users SET disabled_at = now() WHERE id = %s", [desk.owner.id])
+
+    for conversation in (None, before.conversation):
+        with pytest.raises(NotFound):
+            await desk.ask("Again", conversation)
+
+    assert len(await desk.messages(before.conversation.id)) == 2
 
 
 async def test_an_engine_that_is_away_leaves_a_way_on(desk: Desk, engine: FakeEngine) -> None:

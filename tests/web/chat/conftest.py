@@ -49,9 +49,12 @@ async def chat(browser: OpenBrowser, site: Site, alice: User) -> Chat:
 
 
 def stream_of(html: str) -> str:
-    found = re.search(r'hx-sse:connect="([^"]+)"', html)
-    assert found, html
-    return unescape(found[1])
+    """Of the last answer; also of one that was there before the reply was drawn, as a quick engine's may be."""
+    if found := re.search(r'hx-sse:connect="([^"]+)"', html):
+        return unescape(found[1])
+    address, answers = re.search(r"/chat/[0-9a-f-]{36}/messages", html), re.findall(r'id="message-([^"]+)"', html)
+    assert address and answers, html
+    return f"{address[0]}/{answers[-1]}/events"
 
 
 def visible(html: str) -> str:

@@ -111,7 +111,9 @@ async def test_a_failed_answer_says_so_and_can_be_tried_again(chat: Chat, engine
     asked = await chat.ask("Hello")
 
     events = await chat.ended(asked)
+    engine.hold()
     again = await chat.browser.post(f"{asked.answer}/regenerate")
+    engine.release()
     events_again = await chat.browser.read(again.text.partition('hx-sse:connect="')[2].partition('"')[0])
 
     assert "No answer." in visible(events[-2].data)
@@ -239,7 +241,9 @@ async def test_the_next_question_follows_the_answer_that_was_tried_again(chat: C
     engine.plan(refusal(500, "no"), ("Fine.",), ("Good.",))
     first = await chat.ask("One?")
     await chat.ended(first)
+    engine.hold()
     again = await chat.browser.post(f"{first.answer}/regenerate")
+    engine.release()
     await chat.browser.read(stream_of(again.text))
     after = again.text.partition('id="after" value="')[2].partition('"')[0]
 
