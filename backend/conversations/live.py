@@ -15,6 +15,8 @@ from backend.engines.events import Delta, Event, Finish, Reasoning, Usage
 
 _LONGEST_REASON = 40  # the width of the column
 TICK_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
+_SLOWEST_TICK = 0.08  # a reader does not see the difference, and in a crowd it saves a third of the work
+_CROWD = 10_000  # answers with news that make the tick a second longer
 
 
 class Phase(StrEnum):
@@ -32,17 +34,19 @@ class Tick:
     One wake-up of the event loop for hundreds of answers costs a fraction of one for each piece of each answer.
     """
 
-    def __init__(self, seconds: float = TICK_SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._waiting: list[LiveAnswer] = []
+        self._crowd = 0  # how many it were the last time
 
     def soon(self, live: "LiveAnswer") -> None:
         if not self._waiting:
-            asyncio.get_running_loop().call_later(self._seconds, self._wake)
+            seconds = min(TICK_SECONDS + self._crowd / _CROWD, _SLOWEST_TICK)
+            asyncio.get_running_loop().call_later(seconds, self._wake)
         self._waiting.append(live)
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
+        self._crowd = len(waiting)
         for live in waiting:
             live.wake()
 

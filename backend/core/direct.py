@@ -22,6 +22,10 @@ _FOR_PERSON: LiteralString = "SELECT set_config('parley.person', %s, true)"
 _FOR_HEARTBEAT: tuple[LiteralString, None] = ("SELECT set_config('synchronous_commit', 'off', true)", None)
 _WORKER = "-c parley.worker=on"
 
+# The same few statements again and again, all of which find their rows by an index: planned once for each connection,
+# and not by how the tables looked when they were empty.
+_PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
+
 Statement = tuple[LiteralString, Mapping[str, object]]
 
 _LOOK_AGAIN = 0.25
@@ -33,8 +37,9 @@ class Direct:
     def __init__(self, database_url: str, *, connections: int) -> None:
         """`connections` for people, and as many for our own tasks."""
         address = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
-        self._people = _pool(address, connections, SERVER_SETTINGS)
-        self._workers = _pool(address, connections, f"{SERVER_SETTINGS} {_WORKER}")
+        self._people = self._pool(address, connections, f"{SERVER_SETTINGS} {_PLANS}")
+        self._workers = self._pool(address, connections, f"{SERVER_SETTINGS} {_PLANS} {_WORKER}")
+        self._looking: dict[AsyncConnectionPool, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
         await self._people.open()
@@ -44,6 +49,9 @@ class Direct:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for looking in self._looking.values():
+            looking.cancel()
+        await asyncio.gather(*self._looking.values(), return_exceptions=True)
         await self._people.close(timeout=1)
         await self._workers.close(timeout=1)
 
@@ -61,24 +69,39 @@ class Direct:
         (rows,) = await _run(self._workers, _FOR_HEARTBEAT, (statement, values))
         return rows
 
+    def _pool(self, address: str, connections: int, options: str) -> AsyncConnectionPool:
+        return AsyncConnectionPool(
+            address,
+            min_size=connections,
+            max_size=connections,
+            timeout=5,
+            reconnect_timeout=0,
+            reconnect_failed=self._lost,
+            open=False,
+            kwargs={
+                "autocommit": True,
+                "prepare_threshold": 1,
+                "row_factory": namedtuple_row,
+                "options": options,
+                "connect_timeout": 5,
+            },
+            name="direct",
+        )
 
-def _pool(address: str, connections: int, options: str) -> AsyncConnectionPool:
-    return AsyncConnectionPool(
-        address,
-        min_size=connections,
-        max_size=connections,
-        timeout=5,
-        reconnect_timeout=0,
-        open=False,
-        kwargs={
-            "autocommit": True,
-            "prepare_threshold": 1,
-            "row_factory": namedtuple_row,
-            "options": options,
-            "connect_timeout": 5,
-        },
-        name="direct",
-    )
+    async def _lost(self, pool: AsyncConnectionPool) -> None:
+        looking = self._looking.get(pool)
+        if looking is None or looking.done():
+            self._looking[pool] = asyncio.create_task(_until_back(pool), name="looking for the database")
+
+
+async def _until_back(pool: AsyncConnectionPool) -> None:
+    """The pool tries again when it is asked anew; those who had asked before would wait on, although the database is
+    back. So somebody asks."""
+    while True:
+        await asyncio.sleep(_LOOK_AGAIN)
+        with suppress(psycopg.OperationalError):
+            async with pool.connection(timeout=_LOOK_AGAIN):
+                return
 
 
 async def _run(

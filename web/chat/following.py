@@ -53,7 +53,10 @@ async def events(
         async with turns.follow(answer.id) as live:
             async for event in _follow(request, answer, live, view):
                 yield event
-        last = pages.show(turns, live.row) if live.row else await _row(answer, sessions, turns)
+        if live.row:
+            last: MessageView | None = pages.show(turns, live.row, drawn=view.whole(live.row.text))
+        else:
+            last = await _row(answer, sessions, turns)
         if last is None:  # deleted meanwhile, and the page with it
             yield Event("")
             break

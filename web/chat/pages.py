@@ -187,8 +187,8 @@ async def load_message(session: AsyncSession, turns: Turns, message: Message) ->
     return replace(show(turns, message, versions), files=files.get(message.id, ()))
 
 
-def show(turns: Turns, message: Message, siblings: Sequence[UUID] = ()) -> MessageView:
-    """A message as it is; of an answer that another process writes, what its row holds."""
+def show(turns: Turns, message: Message, siblings: Sequence[UUID] = (), *, drawn: Markup | None = None) -> MessageView:
+    """A message as it is. `drawn` is its text if that was made HTML already."""
     view = MessageView(message, siblings=_beside(message.id, siblings))
     if message.speaker is Speaker.PERSON:
         return replace(view, html=markdown.plain(message.text))
@@ -199,7 +199,7 @@ def show(turns: Turns, message: Message, siblings: Sequence[UUID] = ()) -> Messa
         return view  # its stream brings the text at once
     return replace(
         view,
-        html=markdown.render(message.text, anchor=str(message.id)),
+        html=markdown.render(message.text, anchor=str(message.id)) if drawn is None else drawn,
         facts=_facts(message),
         summary=_summary(message.provenance),
         can_proceed=turns.can_proceed(message),

@@ -65,6 +65,7 @@ class AnswerView:
 
     def __init__(self, answer_id: str, cursor: Cursor) -> None:
         self.cursor = cursor
+        self._blocks: list[Markup] | None = None if cursor.text else []  # all that are finished
         self._id = answer_id
         self._status = Markup()
 
@@ -74,12 +75,15 @@ class AnswerView:
         parts = []
         if not self.cursor.fits(live):
             self.cursor = Cursor(live.attempt)
+            self._blocks = []
             parts += [self._part(name, "innerHTML", Markup()) for name in ("blocks", "open", "reasoning-text")]
         if len(reasoning) > self.cursor.reasoning:
             parts.append(self._part("reasoning-text", "beforeend", escape(reasoning[self.cursor.reasoning :])))
         end = markdown.finished_until(text, self.cursor.text)
         if end > self.cursor.text:
             finished = markdown.render(text[self.cursor.text : end], anchor=self._id)
+            if self._blocks is not None:
+                self._blocks.append(finished)
             parts.append(self._part("blocks", "beforeend", finished))
         if text:
             parts.append(self._part("open", "innerMorph", markdown.render_open(text[end:], anchor=self._id)))
@@ -88,6 +92,14 @@ class AnswerView:
             parts.append(self._part("status", "innerMorph", status))
         self.cursor = replace(self.cursor, reasoning=len(reasoning), text=end)
         return "".join(parts)
+
+    def whole(self, text: str) -> Markup | None:
+        """The finished answer, where the blocks that were drawn already are all it takes; to draw a long one again
+        would cost as much as all of its stream."""
+        if self._blocks is None or not markdown.is_sum_of_its_blocks(text):
+            return None
+        rest = markdown.render(text[self.cursor.text :], anchor=self._id)
+        return Markup().join([*self._blocks, rest])
 
     def _part(self, name: str, swap: str, content: Markup) -> str:
         return f'<hx-partial hx-target="#{name}-{self._id}" hx-swap="{swap}">{content}</hx-partial>'

@@ -6,9 +6,11 @@ import time
 import pytest
 
 from backend.accounts.models import User
-from tests.conftest import OpenBrowser
+from backend.core.db import Sessions
+from backend.core.settings import Settings
+from tests.conftest import OpenBrowser, sign_in
 from tests.fakes.engine import FakeEngine, Pause
-from tests.site import Event, Site
+from tests.site import Browser, Event, Site
 from tests.web.chat.conftest import Chat, assemble, visible
 
 BLOCKS = [f"Paragraph {number} with **bold** text.\n\n" for number in range(12)]
@@ -204,3 +206,26 @@ async def test_an_odd_finish_reason_loses_nothing(chat: Chat, engine: FakeEngine
 
     assert "All of it." in events[-2].data
     assert "Interrupted" not in events[-2].data
+
+
+async def test_a_session_that_idles_out_takes_no_answer_with_it(
+    settings: Settings, engine: FakeEngine, db: Sessions, alice: User
+) -> None:
+    """LIFE-08: an open stream is no click, and is read to its end all the same; whoever comes back has to sign in."""
+    engine.script = [piece for number in range(12) for piece in (f"word{number} ", Pause(0.15))]
+    briefly = settings.model_copy(update={"session_idle_hours": 0.8 / 3600})
+    async with Site(briefly) as site, Browser(site, token=await sign_in(db, alice)) as browser:
+        asked = await Chat(browser, next(iter((await site.until_offered()).values()))).ask("Hello")
+
+        events = await browser.read(asked.stream)
+        again = await browser.get(asked.stream, hx=True)
+        page = await browser.get(asked.address)
+        async with Browser(site, token=await sign_in(db, alice)) as signed_in:
+            stored = await signed_in.get(asked.address)
+
+    assert events[-1].name == "finished"
+    assert "word11" in events[-2].data
+    assert again.status_code == 401
+    assert (page.status_code, page.headers["location"]) == (303, f"/login?next={asked.address}")
+    assert "word11" in stored.text
+    assert len(engine.questions) == 1

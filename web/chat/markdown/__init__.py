@@ -11,14 +11,14 @@ Everything here is pure and takes text that has been through `backend.core.text.
 from markupsafe import Markup
 
 from web.chat.markdown import questions, quick
-from web.chat.markdown.blocks import finished_until
+from web.chat.markdown.blocks import finished_until, is_sum_of_its_blocks
 from web.chat.markdown.sanitiser import clean
 from web.chat.markdown.source import ends_in_fence, read
 from web.chat.markdown.writer import Writer
 
 _LONGEST = 100_000
 
-__all__ = ["finished_until", "plain", "render", "render_open"]
+__all__ = ["finished_until", "is_sum_of_its_blocks", "plain", "render", "render_open"]
 
 
 def render(text: str, *, anchor: str) -> Markup:

@@ -27,6 +27,15 @@ _LINE_AFTER = {
 }
 
 
+_DEFINITION = re.compile(r"\[[^\]]*\]:")
+
+
+def is_sum_of_its_blocks(text: str) -> bool:
+    """Whether a whole text looks like its blocks one after the other: nothing in it defines a link or a footnote,
+    which a block before the definition could not know of."""
+    return _DEFINITION.search(text) is None
+
+
 def finished_until(text: str, start: int) -> int:
     """Where the last top-level block of `text[start:]` begins: all before it is finished and can be rendered alone.
 

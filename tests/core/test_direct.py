@@ -1,0 +1,32 @@
+"""The short way to the database, when the database goes away and comes back."""
+
+import asyncio
+import time
+
+import pytest
+
+from backend.core.db import DatabaseGone
+from backend.core.direct import Direct
+from backend.embedded.postgres import EmbeddedPostgres
+
+
+async def test_who_waits_for_a_connection_has_it_as_soon_as_the_database_is_back(
+    postgres: EmbeddedPostgres, database: str
+) -> None:
+    """DB-03: not only whoever asks next."""
+    async with Direct(database, connections=2) as direct:
+        await direct.as_worker("SELECT 1", {})
+        await asyncio.to_thread(postgres.stop)
+        for _each_connection in range(2):
+            with pytest.raises(DatabaseGone):
+                await direct.as_worker("SELECT 1", {})
+        waiting = asyncio.create_task(direct.as_worker("SELECT 2", {}))
+        await asyncio.sleep(0.6)
+
+        postgres.begin()
+        await asyncio.to_thread(postgres.wait_until_ready)
+        back = time.monotonic()
+        rows = await waiting
+
+    assert rows[0][0] == 2
+    assert time.monotonic() - back < 1.5
