@@ -109,10 +109,22 @@ class Copies:
         self._direct = direct
         self._tick = tick
         self._copies: dict[UUID, _Copy] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """The process goes: its readers have to follow elsewhere."""
+        self._is_closed = True
+        for copy in self._copies.values():
+            copy.live.finish()
 
     @asynccontextmanager
     async def of(self, answer_id: UUID) -> AsyncIterator[LiveAnswer]:
         """Grows as the original does; finished when that has ended or nobody writes it any more."""
+        if self._is_closed:
+            ended = LiveAnswer(0)
+            ended.finish()
+            yield ended
+            return
         copy = self._copies.get(answer_id)
         if copy is None:
             copy = self._copies[answer_id] = _Copy(answer_id, self._bus, self._direct, self._tick)

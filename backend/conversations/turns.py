@@ -183,6 +183,7 @@ class Turns:
             asyncio.get_running_loop().call_later(self._timing.drain, self._leave_to_others)
 
     def _leave_to_others(self) -> None:
+        self._copies.close()
         for running in self._running.values():
             self._cancel(running, None)
 
@@ -414,7 +415,7 @@ class Turns:
         """The growing answer, for a reader who is here, wherever it is written. Finished at once if it is over."""
         running = self._running.get(answer_id)
         if running is None:
-            async with self._copies.of(answer_id) as copy:
+            async with self._copies.of(answer_id) as copy:  # finished as well once this process goes
                 yield copy
             return
         running.readers += 1
@@ -430,13 +431,13 @@ class Turns:
 
         Hold no transaction meanwhile: storing the end needs a connection of its own.
         """
-        if running := self._running.get(answer.id):
+        if answer.id not in self._running:
+            await self._bus.publish("stop", {"answer": answer.id.hex})
+            await self._until_over(answer.id, self._timing.abandoned_after / 4)
+        if running := self._running.get(answer.id):  # perhaps only now: it was taken over here meanwhile
             self._cancel(running, Status.STOPPED)
             if running.task is not None:
                 await asyncio.wait([running.task], timeout=self._timing.drain)
-        else:
-            await self._bus.publish("stop", {"answer": answer.id.hex})
-            await self._until_over(answer.id, self._timing.abandoned_after / 4)
         if answer.id not in self._running:
             await self._close(answer.id, Status.STOPPED)
 

@@ -110,6 +110,8 @@ class Writer:
         except asyncio.CancelledError:
             return Ended(running.verdict, reason_of(running.verdict)) if running.verdict else None
         except EngineFailed as failure:
+            if failure.kind is Failure.EMPTY and running.goes_on:
+                return Ended(Status.DONE)  # all was said and saved already, only the last row was missing
             return self._failed(running, failure)
         except NoEngineAvailable as error:
             status = Status.INTERRUPTED if running.goes_on else Status.FAILED

@@ -256,3 +256,17 @@ async def test_a_model_that_is_gone_answers_nothing_again(desk: Desk, engine: Fa
         await desk.turns.regenerate(failed)
     with pytest.raises(BadInput):
         await desk.turns.proceed(failed)
+
+
+async def test_an_answer_that_was_whole_but_for_its_last_row_is_done(desk: Desk, engine: FakeEngine) -> None:
+    """The engine, asked to go on, has nothing to add."""
+    engine.script = ("All there is.", STALL)
+    turn = await desk.ask("Tell me")
+    await desk.written(turn, "All there is.")
+    lost = await desk.lose(turn)
+    engine.script = ("All there is.",)
+
+    answer = await desk.ended(turn)
+
+    assert (answer.status, answer.text) == (Status.DONE, "All there is.")
+    await lost.hang_up()
