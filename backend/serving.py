@@ -4,6 +4,7 @@ With several, the first process serves nobody. It holds the sockets, starts the 
 one would be, starts again what ends, and passes on the signal to stop. They meet in the database only.
 """
 
+import gc
 import logging
 import signal
 import socket
@@ -24,6 +25,8 @@ from backend.main import create_app
 
 log = logging.getLogger(__name__)
 
+# Python's own 700 has the collector look thousands of times a second at a crowd; what lasts is frozen (`main.py`).
+_GC_THRESHOLD = (50_000, 20, 20)
 _AFTER_DRAIN_SECONDS = 5  # for the last events to reach their readers, and the last rows the database
 _BEFORE_KILL_SECONDS = 3
 _LOOK_EVERY = 0.2
@@ -38,6 +41,7 @@ def serve(settings: Settings, *, process: int | None = None, sockets: list[socke
     `process` and `sockets` are given to one of several.
     """
     configure_logging(process=process)
+    gc.set_threshold(*_GC_THRESHOLD)
     lifecycle = Lifecycle()
     config = uvicorn.Config(
         create_app(settings, lifecycle=lifecycle),

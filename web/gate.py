@@ -37,6 +37,8 @@ _HEADERS: Final = {
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=(), clipboard-write=(self)",
 }
 
+_RAW_HEADERS: Final = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+
 ErrorPage = Callable[[Scope, AppError | None], ASGIApp]
 
 
@@ -141,9 +143,8 @@ class Gate:
 
 
 def _add_headers(scope: Scope, message: Message) -> None:
-    headers = MutableHeaders(raw=message["headers"])
-    for name, value in _HEADERS.items():
-        headers.setdefault(name, value)
+    given = {name for name, _value in message["headers"]}
+    headers = MutableHeaders(raw=[*message["headers"], *(each for each in _RAW_HEADERS if each[0] not in given)])
     if scope["path"].startswith("/static/") and message["status"] in (200, 206, 304):
         # The address of a static file changes with its content (`rendering.static`).
         named = scope["query_string"].startswith(b"v=")

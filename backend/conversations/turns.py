@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, LiteralString, Self
 from uuid import UUID
 
@@ -313,9 +313,11 @@ class Turns:
         self, owner_id: UUID, statement: LiteralString, values: dict[str, Any], question: Question, offer: Offer
     ) -> "_Stored":
         """The short way, unless there is more to store than the two messages: what is attached to the question."""
+        begins = statement is statements.BEGIN
         if not question.files and question.edits is None:
-            rows, messages = await self._direct.as_person(owner_id, (statement, values), (statements.MESSAGES, values))
-            return _Stored(rows[0] if rows else None, messages)
+            asked = [(statement, values)] if begins else [(statement, values), (statements.MESSAGES, values)]
+            rows, *messages = await self._direct.as_person(owner_id, *asked)
+            return _Stored(rows[0] if rows else None, _first_messages(values) if begins else messages[0])
         async with self._sessions.as_person(owner_id) as session:
             row = (await (await session.connection()).exec_driver_sql(statement, values)).first()
             if row is None:
@@ -571,6 +573,20 @@ def _turn(values: dict[str, Any], stored: Any | None, carried: Sequence[File]) -
         instruction="",
     )
     return Turn(conversation, question, _empty_answer(values), carried)
+
+
+def _first_messages(values: dict[str, Any]) -> Sequence[Any]:
+    """What `statements.MESSAGES` would find in a conversation that has just begun."""
+    question = {"id": values["question"], "parent_id": None, "speaker": Speaker.PERSON, "text": values["text"]}
+    answer = {"id": values["answer"], "parent_id": values["question"], "speaker": Speaker.MODEL, "text": ""}
+    others = {
+        "instruction": "",
+        "context_tokens": None,
+        "context_from": None,
+        "has_files": False,
+        "is_welcome": True,
+    }
+    return [SimpleNamespace(**question, **others), SimpleNamespace(**answer, **others)]
 
 
 def _empty_answer(values: dict[str, Any]) -> Message:

@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from types import SimpleNamespace
 from uuid import UUID
 
 from fastapi import Request
@@ -23,7 +25,7 @@ from backend.usage.service import estimate
 from web.chat import pages
 from web.chat.pages import MessageView
 from web.chat.view import AnswerView, Cursor
-from web.rendering import render
+from web.rendering import render, templates
 from web.streaming import Event
 
 _SHARE = 20  # a reader may take one twentieth of the process
@@ -51,7 +53,7 @@ async def events(
     view = AnswerView(str(answer.id), cursor)
     while True:
         async with turns.follow(answer.id) as live:
-            async for event in _follow(request, answer, live, view):
+            async for event in _follow(answer, live, view):
                 yield event
         if live.row:
             last: MessageView | None = pages.show(turns, live.row, drawn=view.whole(live.row.text))
@@ -69,8 +71,8 @@ async def events(
     yield Event("", name="finished")
 
 
-async def _follow(request: Request, answer: Watched, live: LiveAnswer, view: AnswerView) -> AsyncGenerator[Event]:
-    status = _StatusLine(request, answer, live)
+async def _follow(answer: Watched, live: LiveAnswer, view: AnswerView) -> AsyncGenerator[Event]:
+    status = _StatusLine(answer, live)
     seen = -1
     while True:
         await live.news(seen)
@@ -113,10 +115,9 @@ def _last_event(request: Request, last: MessageView, titles: Titles) -> Event:
 
 
 class _StatusLine:
-    """What the answer is doing, drawn anew when that changes: the phase, and once a second an estimate of its speed."""
+    """What the answer is doing: its phase, and once a second an estimate of its speed."""
 
-    def __init__(self, request: Request, answer: Watched, live: LiveAnswer) -> None:
-        self._request = request
+    def __init__(self, answer: Watched, live: LiveAnswer) -> None:
         self._answer = answer
         self._live = live
         self._shown_at = 0.0
@@ -128,7 +129,8 @@ class _StatusLine:
         shown = (self._live.phase, self._tokens_per_second())
         if shown != self._drawn_for:
             self._drawn_for = shown
-            self._html = render(self._request, "chat/_status.html", answer=self._answer, phase=shown[0], speed=shown[1])
+            ids = {"conversation": self._answer.conversation_id, "answer": self._answer.id}
+            self._html = _status_line(*shown).format(**ids)
         return self._html
 
     def _tokens_per_second(self) -> int | None:
@@ -138,3 +140,12 @@ class _StatusLine:
             written = len(self._live.text) + len(self._live.reasoning) - self._live.begins_with
             self._speed, self._shown_at = round(estimate(written) / (moment - began)), moment
         return self._speed
+
+
+@lru_cache(maxsize=1_000)
+def _status_line(phase: Phase, speed: int | None) -> Markup:
+    """The template with the ids still to be filled in: every answer shows it several times, and most show the same."""
+    blank = SimpleNamespace(conversation_id="{conversation}", id="{answer}")
+    return Markup(  # noqa: S704 - one of our own templates
+        templates().get_template("chat/_status.html").render(answer=blank, phase=phase, speed=speed)
+    )
