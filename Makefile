@@ -17,7 +17,7 @@ CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || comman
 export CHROMIUM
 SKIP_BROWSER ?=
 
-.PHONY: help run test e2e pictures lint format migration lock clean
+.PHONY: help run test e2e load pictures chaos lint format migration lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -31,6 +31,12 @@ test: browser $(VENV)/installed-dev ## Run all tests (SKIP_BROWSER=1 leaves out 
 
 e2e: browser $(VENV)/installed-dev ## Run only the stories in a real browser (t="words" chooses among them)
 	@$(PY) -m pytest tests/e2e $(if $(t),-k "$(t)")
+
+load: $(VENV)/installed-dev ## Measure what a turn costs, six to nine minutes (quick=1: one and a half; write=1: into docs/)
+	@$(PY) -m tests.load $(if $(quick),--quick) $(if $(scenario),--scenario $(scenario)) $(if $(write),--write)
+
+chaos: $(VENV)/installed-dev ## Kill the web app a hundred times under load (kills=N, seed=N to repeat a run)
+	@CHAOS_KILLS=$(or $(kills),102) CHAOS_SEED=$(seed) $(PY) -m pytest -s tests/chaos
 
 pictures: $(VENV)/installed-dev browser ## Take the pictures in docs/ from the running product
 	@$(PY) -m pytest -q tests/e2e/pictures.py
