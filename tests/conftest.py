@@ -105,8 +105,8 @@ def serve(settings: Settings, tmp_path: Path) -> Iterator[Serve]:
     """Starts `parley serve`; whatever was started is gone when the test has ended."""
     started: list[Served] = []
 
-    def start(**more: Any) -> Served:
-        started.append(Served(settings, tmp_path / f"web-{len(started)}.log", **more))
+    def start(kind: type[Served] = Served, **more: Any) -> Served:
+        started.append(kind(settings, tmp_path / f"web-{len(started)}.log", **more))
         return started[-1]
 
     yield start

@@ -1,7 +1,9 @@
 """`parley serve` in processes of its own, as an operator starts it, for tests that end them by signals."""
 
+import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +49,13 @@ class Served:
             self.process = subprocess.Popen(
                 self._command, cwd=ROOT, env=self._environment, stdout=written, stderr=subprocess.STDOUT
             )
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
 
     def kill(self) -> None:
         """As the kernel does it: at once, without a last word."""
@@ -101,3 +110,22 @@ def _parents(entry: Path) -> bytes:
 
 
 Serve = Callable[..., Served]
+
+
+async def ready(served: Served) -> None:
+    async with asyncio.timeout(30), httpx.AsyncClient(verify=False, timeout=2) as client:
+        while True:
+            try:
+                if (await client.get(f"{served.address}/readyz")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.02)
+
+
+async def model_of(address: str, token: str) -> str:
+    """The model that somebody signed in finds chosen, once there is one."""
+    async with asyncio.timeout(10), httpx.AsyncClient(cookies={"sid": token}, verify=False) as client:
+        while not (found := re.search(r'<option value="([^"]+)"', (await client.get(address)).text)):
+            await asyncio.sleep(0.05)
+        return found[1]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from tests.fakes.engine import Asked
-from tests.fakes.script import after
 from tests.web.chat.conftest import visible
 
 
@@ -55,6 +54,11 @@ class Row:
     text: str
     status: str
     attempt: int
+    reason: str
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.status in ("queued", "streaming", "failed")
 
 
 class Book:
@@ -77,11 +81,19 @@ class Book:
         return [
             *self.odd,
             *self._lost_or_doubled(rows),
-            *(f"{row.id} is {row.status}" for row in answers.values() if row.status in ("queued", "streaming", "failed")),
+            *(
+                f"{row.id} is {row.status}"
+                for row in answers.values()
+                if row.status in ("queued", "streaming", "failed")
+            ),
             *_wrong_calls(rows, answers, calls),
             *self._wrong_texts(rows, answers, calls),
             *self._wrong_sights(answers, age),
-            *(f"the usage of {row.id} is missing" for row in answers.values() if row.status == "done" and not usage.get(row.id)),
+            *(
+                f"the usage of {row.id} is missing"
+                for row in answers.values()
+                if row.status == "done" and not usage.get(row.id)
+            ),
         ]
 
     def _lost_or_doubled(self, rows: Sequence[Row]) -> list[str]:
@@ -147,7 +159,9 @@ def _wrong_calls(rows: Sequence[Row], answers: dict[UUID, Row], calls: Sequence[
         siblings = [row for row in answers.values() if row.parent_id == question.id]
         mine = [call for call in calls if asks(call, question)]
         if len(mine) > sum(row.attempt for row in siblings):
-            broken.append(f"{len(mine)} calls for {[row.attempt for row in siblings]} attempts at {question.text[:20]}…")
+            broken.append(
+                f"{len(mine)} calls for {[row.attempt for row in siblings]} attempts at {question.text[:20]}…"
+            )
         broken += [
             f"the engine was to go on from what it never said: …{call.last_text[-80:]!r}"
             for call in mine
@@ -164,6 +178,3 @@ def script_of(call: Asked) -> str:
 
 def asks(call: Asked, question: Row) -> bool:
     return bool(question.text) and script_of(call).endswith(question.text)
-
-
-__all__ = ["Book", "Cut", "Row", "Sent", "after"]
