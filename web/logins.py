@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
 from uuid import UUID
+from weakref import WeakSet
 
 from backend.accounts import sessions
 from backend.accounts.models import LoginSession
@@ -23,7 +24,7 @@ from web.viewer import Viewer
 LONGEST_SECONDS = 5.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Login:
     """A browser that is signed in, without its row; `ended` once that may not be so any more."""
 
@@ -41,6 +42,7 @@ class Logins:
         self._bus = bus
         self._streams = streams
         self._remembered: dict[bytes, Login] = {}  # by the digest of the token, in the order of being looked up
+        self._given: WeakSet[Login] = WeakSet()  # whoever holds one has to hear that it ended
         self._drops = 0
         bus.on(sessions.TOPIC, self._changed)
         bus.on_reconnect(self._forget_all)
@@ -60,6 +62,7 @@ class Logins:
         if found is None:
             return None
         login = Login(Viewer.of(found), found.time_zone, monotonic() + _seconds_left(found, lifetime, now()))
+        self._given.add(login)
         if drops != self._drops:
             login.ended = True  # perhaps: something ended while the row was read, and nobody can tell which came first
         elif self._bus.connected:
@@ -78,15 +81,19 @@ class Logins:
         user_id, ended = UUID(message["user_id"]), message["ended"]
         for key, login in tuple(self._remembered.items()):
             if login.viewer.id == user_id:
-                login.ended = ended
                 del self._remembered[key]
         if ended:
+            for login in self._given:
+                login.ended = login.ended or login.viewer.id == user_id
             self._streams.end_all_of(user_id)
 
     def _forget_all(self) -> None:
-        """Whatever ended while the bus was away was not heard."""
+        """Whatever ended while the bus was away was not heard: all have to show that they may still read."""
         self._drops += 1
         self._remembered.clear()
+        for login in self._given:
+            login.ended = True
+        self._streams.end_all()
 
 
 def _seconds_left(row: LoginSession, lifetime: Lifetime, moment: datetime) -> float:

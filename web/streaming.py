@@ -63,6 +63,10 @@ class OpenStreams:
         for ended in self._ends.get(person_id, ()):
             ended.set()
 
+    def end_all(self) -> None:
+        for person_id in tuple(self._ends):
+            self.end_all_of(person_id)
+
 
 class EventStream(Response):
     """Sends `events` until they end, the browser goes away or `until` is set; then closes the iterator."""

@@ -12,6 +12,7 @@ from typing import Any, LiteralString, Self
 from uuid import UUID
 
 import psycopg
+from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import make_url
@@ -19,14 +20,14 @@ from sqlalchemy import make_url
 from backend.core.db import SERVER_SETTINGS
 
 _FOR_PERSON: LiteralString = "SELECT set_config('parley.person', %s, true)"
-_FOR_HEARTBEAT: tuple[LiteralString, None] = ("SELECT set_config('synchronous_commit', 'off', true)", None)
+_FOR_HEARTBEAT: "Statement" = ("SELECT set_config('synchronous_commit', 'off', true)", None)
 _WORKER = "-c parley.worker=on"
 
 # The same few statements again and again, all of which find their rows by an index: planned once for each connection,
 # and not by how the tables looked when they were empty.
 _PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
 
-Statement = tuple[LiteralString, Mapping[str, object]]
+Statement = tuple[LiteralString, Mapping[str, object] | Sequence[object] | None]
 
 _LOOK_AGAIN = 0.25
 
@@ -104,23 +105,32 @@ async def _until_back(pool: AsyncConnectionPool) -> None:
                 return
 
 
-async def _run(
-    pool: AsyncConnectionPool, first: tuple[LiteralString, list[str] | None] | None, *statements: Statement
-) -> list[Sequence[Any]]:
+async def _run(pool: AsyncConnectionPool, first: Statement | None, *statements: Statement) -> list[Sequence[Any]]:
     try:
         async with pool.connection() as connection:
             if first is None and len(statements) == 1:
                 cursors = [await connection.execute(*statements[0])]
             else:
-                async with connection.pipeline():  # all in one message, and so in one transaction
-                    if first is not None:
-                        await connection.execute(*first)
-                    cursors = [await connection.execute(*statement) for statement in statements]
-            return [await cursor.fetchall() if cursor.description else () for cursor in cursors]
+                cursors = await _in_one_transaction(connection, [first, *statements] if first else statements)
+            results: list[Sequence[Any]] = [await each.fetchall() if each.description else () for each in cursors]
+            return results[1:] if first else results
     except psycopg.Error as error:
         _leave_out_the_row(error)
         if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
             await pool.check()  # after a restart of Postgres all are broken, not only this one
+        raise
+
+
+async def _in_one_transaction(connection: AsyncConnection, statements: Sequence[Statement]) -> list[AsyncCursor]:
+    """All of them in one message to Postgres."""
+    try:
+        async with connection.pipeline():
+            return [await connection.execute(*statement) for statement in statements]
+    except psycopg.Error:
+        # After one that failed Postgres skips the rest, and with it the preparing of statements that psycopg takes for
+        # prepared from now on. So both begin anew.
+        if not connection.closed:
+            await connection.execute("DEALLOCATE ALL")
         raise
 
 

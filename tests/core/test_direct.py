@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from uuid import uuid4
 
+import psycopg
 import pytest
 
 from backend.core.db import DatabaseGone
@@ -30,3 +32,17 @@ async def test_who_waits_for_a_connection_has_it_as_soon_as_the_database_is_back
 
     assert rows[0][0] == 2
     assert time.monotonic() - back < 1.5
+
+
+async def test_a_statement_that_is_refused_leaves_the_connection_fit_for_the_next(database: str) -> None:
+    """Of several in one message the later ones are skipped, although they were to be prepared with it."""
+    nobody = uuid4()
+    twice = ("INSERT INTO settings (name, value, updated_at) VALUES (%(name)s, '1', now())", {"name": "twice"})
+    after = ("SELECT %(name)s::text AS name", {"name": "after"})
+    async with Direct(database, connections=1) as direct:
+        await direct.as_person(nobody, twice, after)
+        for _number in range(4):
+            with pytest.raises(psycopg.errors.UniqueViolation):
+                await direct.as_person(nobody, twice, after)
+            ((row,),) = await direct.as_person(nobody, after)
+            assert row.name == "after"

@@ -307,3 +307,37 @@ async def test_what_is_remembered_does_not_grow_for_ever(
 
     assert all(found)
     assert len(logins) == 1
+
+
+async def test_after_a_silence_whoever_reads_has_to_show_that_they_may(
+    bus: Bus, db: Sessions, alice: User, database: str
+) -> None:
+    """A sign-out that was not heard; the page comes back with its cursor, and is asked for its session."""
+    streams = OpenStreams()
+    logins = Logins(db, bus, streams)
+    login = await find(logins, await sign_in(db, alice))
+    again = asyncio.Event()
+    bus.on_reconnect(again.set)
+
+    with streams.joined(alice.id) as ended, psycopg.connect(plain(database), autocommit=True) as administrator:
+        administrator.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'parley listens'"
+        )
+        await asyncio.wait_for(again.wait(), 5)
+
+        assert ended.is_set()
+        assert login is not None
+        assert login.ended
+
+
+async def test_a_request_that_is_under_way_hears_of_a_sign_out_too(logins: Logins, db: Sessions, alice: User) -> None:
+    """Also where what was remembered has run out meanwhile, and another request has looked it up anew."""
+    token = await sign_in(db, alice)
+    first = await find(logins, token)
+    logins._remembered.clear()
+    assert await find(logins, token) is not first
+
+    logins._changed({"user_id": str(alice.id), "ended": True})
+
+    assert first is not None
+    assert first.ended
