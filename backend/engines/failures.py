@@ -196,4 +196,4 @@ def _status(code: object) -> int | None:
 
 
 def _count(value: object) -> int | None:
-    return value if type(value) is int and value > 0 else None
+    return value if type(value) is int and 0 < value < 1_000_000_000 else None

@@ -57,13 +57,18 @@ def find_overflow(
 
 def _count(message: str, prompt_tokens: int | None, window: int | None) -> Overflow:
     if counted := _COUNTED.search(message):
-        return Overflow(window, int(counted[2]), at_least=counted[1] is not None)
+        return Overflow(window, _tokens(counted[2]), at_least=counted[1] is not None)
     if counted := _COUNTED_APART.search(message):
-        prompt_tokens = int(counted[1])
+        prompt_tokens = _tokens(counted[1])
     fits = prompt_tokens is not None and window is not None and prompt_tokens < window
     return Overflow(window, prompt_tokens, answer_only=fits)
 
 
 def _number(found: re.Match[str], name: str) -> int | None:
     text = found.groupdict().get(name)
-    return int(text) if text else None
+    return _tokens(text) if text else None
+
+
+def _tokens(digits: str) -> int | None:
+    """None for more than any model reads: it would neither fit into a sentence nor into a column."""
+    return int(digits) if len(digits) < 10 else None

@@ -16,7 +16,7 @@ from backend.engines.sse import EventParser, ServerEvent
 from backend.engines.thinking import ThinkingSplitter
 
 MAX_ANSWER_CHARACTERS = 8 << 20
-_MAX_COUNT = 2**31 - 1
+_MAX_COUNT = 1_000_000_000  # two of them still fit into a column
 _MAX_REASON = 40
 
 _REASONS = {"stop_sequence": "stop", "eos_token": "stop"}  # TGI's words

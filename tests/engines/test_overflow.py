@@ -77,3 +77,13 @@ def test_the_code_alone_is_enough() -> None:
 
 def test_a_prompt_quoted_by_the_engine_is_not_searched_without_end() -> None:
     assert find_overflow("x" * 5_000 + "context size has been exceeded") is None
+
+
+def test_a_number_without_measure_is_no_number() -> None:
+    endless = "9" * 5_000
+
+    found = find_overflow(f"This model's maximum context length is {endless} tokens.")
+    counted = find_overflow(f"maximum context length is 10 tokens. … contains {endless} input tokens")
+
+    assert found == Overflow()
+    assert counted == Overflow(10)
