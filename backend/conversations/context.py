@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from backend.conversations.models import Speaker
 from backend.conversations.prompt import Step
+from backend.usage.service import estimate
 
-_CHARACTERS_PER_TOKEN = 3.5  # of ordinary European prose
 _FEWEST_CHARACTERS_PER_TOKEN = 8  # nothing but white space or one repeated word is written with fewer tokens
 _AROUND_A_MESSAGE = 5  # tokens of the chat template
 _KEEP = 0.6  # of the window, after a cut
@@ -46,16 +46,12 @@ def kept(path: Sequence[Step]) -> Sequence[Step]:
     return path if first is None else [step for step in path if step.id >= first]
 
 
-def estimate(path: Sequence[Step], system_prompt: str = "") -> int:
+def tokens_of(path: Sequence[Step], system_prompt: str = "") -> int:
     """Tokens of a prompt: as counted by the last answer, and by its characters what came later."""
     for number, step in reversed(list(enumerate(path))):
         if step.context_tokens is not None and _begins_alike(step, path):
             return step.context_tokens + sum(map(_of_message, path[number + 1 :]))
-    return of_text(system_prompt) + sum(map(_of_message, path))
-
-
-def of_text(text: str) -> int:
-    return round(len(text) / _CHARACTERS_PER_TOKEN)
+    return estimate(len(system_prompt)) + sum(map(_of_message, path))
 
 
 def at_least(text: str) -> int:
@@ -81,7 +77,7 @@ def cut(path: Sequence[Step], tokens: int, window: Window) -> Sequence[Step]:
 
 
 def _of_message(step: Step) -> int:
-    return round(step.characters / _CHARACTERS_PER_TOKEN) + _AROUND_A_MESSAGE
+    return estimate(step.characters) + _AROUND_A_MESSAGE
 
 
 def _begins_alike(step: Step, path: Sequence[Step]) -> bool:

@@ -82,6 +82,11 @@ class LiveAnswer:
         return _joined(self._reasoning)
 
     @property
+    def written(self) -> int:
+        """Characters that came from the engine since it was started or taken up again."""
+        return len(self.text) + len(self.reasoning) - self.begins_with
+
+    @property
     def version(self) -> int:
         """Grows with every change; a reader that has seen this one has seen all."""
         return self._version

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from backend.conversations.live import LiveAnswer
 from backend.conversations.models import Message, Status
+from backend.conversations.tree import PathRow
 from backend.engines.client import ChatMessage
 from backend.engines.events import Failure
 from backend.engines.registry import Endpoint, Offer
@@ -54,12 +55,12 @@ class Running:
     offer: Offer
     live: LiveAnswer
     message: Message | None = None  # as it was stored, if it is the only answer to its question
-    rows: Sequence[Any] | None = None  # of `statements.MESSAGES`, if they are at hand
+    rows: Sequence[PathRow] | None = None  # of `statements.MESSAGES`, if they are at hand
     earlier: Sequence[dict[str, Any]] = ()  # the provenance of what it begins with, if it was taken up again
     resumed: int = 0  # by itself
     started: float = field(default_factory=time.monotonic)
     saved: Saved = field(init=False)
-    messages: Sequence[ChatMessage] = ()  # the prompt
+    prompt: Sequence[ChatMessage] = ()
     context_from: UUID | None = None
     endpoint: Endpoint | None = None
     failure: Failure | None = None
@@ -84,13 +85,8 @@ class Running:
         return bool(self.earlier) and self.live.begins_with > 0
 
     @property
-    def written(self) -> int:
-        """Characters that came from the engine since it was started or taken up again."""
-        return len(self.live.text) + len(self.live.reasoning) - self.live.begins_with
-
-    @property
     def prompt_characters(self) -> int:
-        return sum(len(message["content"]) for message in self.messages if isinstance(message["content"], str))
+        return sum(len(message["content"]) for message in self.prompt if isinstance(message["content"], str))
 
     @property
     def marks(self) -> dict[str, object]:

@@ -46,12 +46,21 @@ async def show(session: AsyncSession, message: Message) -> None:
 
 
 async def empty(session: AsyncSession, message: Message) -> None:
-    """Delete one message: its row stays, empty and hidden, because others follow it. It must have ended."""
+    """Delete one message: its row stays, empty and hidden, because others follow it. It must have ended.
+
+    Where nothing follows it and another version is there, that one takes its place.
+    """
     if message.status.running:
         raise Conflict(_("This answer is still being written. Stop it first."))
+    conversation = await session.get_one(Conversation, message.conversation_id)
+    versions = (await session.scalars(queries.versions(message))).all()
     message.text = message.reasoning = message.instruction = message.reason = ""
     message.deleted_at = now()
     await files.remove_from(session, message.owner_id, [message.id])
+    if conversation.leaf_id == message.id and len(versions) > 1:
+        place = versions.index(message.id)
+        beside = versions[place - 1] if place else versions[1]
+        await show(session, await session.get_one(Message, beside))
 
 
 async def fork(session: AsyncSession, message: Message) -> Conversation:
@@ -72,12 +81,10 @@ async def fork(session: AsyncSession, message: Message) -> Conversation:
     )
     session.add(forked)
     await session.flush()
-    copies: dict[UUID, UUID] = {}
-    for step in path:
-        copies[step.id] = new_id()
-        session.add(_copy(step, forked.id, copies))
-        await session.flush()
-        await files.copy(session, step.id, copies[step.id])
+    copies = {step.id: new_id() for step in path}
+    session.add_all(_copy(step, forked.id, copies) for step in path)
+    await session.flush()
+    await files.copy(session, copies)
     forked.leaf_id = copies[message.id]
     return forked
 

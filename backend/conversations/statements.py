@@ -6,31 +6,32 @@ nothing. `tests/conversations/test_statements.py` holds them against the models.
 
 from typing import Final, LiteralString
 
-_INSERT_QUESTION_AND_ANSWER: Final[LiteralString] = """
+_INSERT_MESSAGES: Final[LiteralString] = """
 INSERT INTO messages (id, created_at, conversation_id, owner_id, parent_id, speaker, text, status, finished_at,
                       send_key, is_continuation, reasoning, reason, model_id, model_name, provenance, instruction,
                       attempt, heartbeat_at, resumed)
 """
 
 #: A conversation with its first question and the empty answer to it. No row: the person was deactivated.
-BEGIN: Final[LiteralString] = (
+ASK_FIRST: Final[LiteralString] = (
     """
 WITH chat AS (
     INSERT INTO conversations (id, created_at, owner_id, title, title_source, model_id, updated_at, seen_at, leaf_id)
     SELECT %(chat)s, %(now)s, users.id, %(title)s, 'first_words', %(model)s, %(now)s, %(now)s, %(answer)s
     FROM users WHERE id = %(owner)s AND disabled_at IS NULL
-    RETURNING id, owner_id
-)"""
-    + _INSERT_QUESTION_AND_ANSWER
+    RETURNING id, owner_id, title, title_source
+), written AS ("""
+    + _INSERT_MESSAGES
     + """
-SELECT %(question)s::uuid, %(now)s, chat.id, owner_id, NULL::uuid, 'person', %(text)s, 'done', %(now)s,
-       %(key)s::uuid, false, '', '', NULL::uuid, '', '{}'::jsonb, '', 1, NULL::timestamptz, 0
-FROM chat
-UNION ALL
-SELECT %(answer)s, %(now)s, chat.id, owner_id, %(question)s, 'model', '', 'queued', NULL,
-       NULL, false, '', '', %(model)s, %(model_name)s, '{}', '', 1, clock_timestamp(), 0
-FROM chat
-RETURNING id
+    SELECT %(question)s::uuid, %(now)s, chat.id, owner_id, NULL::uuid, 'person', %(text)s, 'done', %(now)s,
+           %(key)s::uuid, false, '', '', NULL::uuid, '', '{}'::jsonb, '', 1, NULL::timestamptz, 0
+    FROM chat
+    UNION ALL
+    SELECT %(answer)s, %(now)s, chat.id, owner_id, %(question)s, 'model', '', 'queued', NULL,
+           NULL, false, '', '', %(model)s, %(model_name)s, '{}', '', 1, clock_timestamp(), 0
+    FROM chat
+)
+SELECT title, title_source, NULL::uuid AS parent_id FROM chat
 """
 )
 
@@ -50,7 +51,7 @@ WITH shown AS (
     RETURNING conversations.title, conversations.title_source,
               CASE WHEN %(at_root)s THEN NULL ELSE coalesce(%(after)s::uuid, shown.leaf_id) END AS parent_id
 ), written AS ("""
-    + _INSERT_QUESTION_AND_ANSWER
+    + _INSERT_MESSAGES
     + """
     SELECT %(question)s::uuid, %(now)s, %(chat)s::uuid, %(owner)s::uuid, chat.parent_id, 'person', %(text)s, 'done',
            %(now)s, %(key)s::uuid, %(is_continuation)s, '', '', NULL::uuid, '', '{}'::jsonb, '', 1, NULL::timestamptz, 0
@@ -72,7 +73,7 @@ WITH chat AS (
     WHERE id = %(chat)s AND owner_id = %(owner)s
     RETURNING id
 )"""
-    + _INSERT_QUESTION_AND_ANSWER
+    + _INSERT_MESSAGES
     + """
 SELECT %(answer)s, %(now)s, chat.id, %(owner)s, %(question)s, 'model', '', 'queued', NULL,
        NULL, false, '', '', %(model)s, %(model_name)s, '{}', %(instruction)s, 1, clock_timestamp(), 0
@@ -196,7 +197,6 @@ UPDATE messages
 SET text = folded.text, reasoning = folded.reasoning, attempt = attempt + 1, status = %(status)s,
     reason = %(reason)s, finished_at = clock_timestamp()
 FROM folded WHERE messages.id = folded.id
-RETURNING messages.id
 """
 )
 
@@ -205,7 +205,6 @@ HAND_OVER: Final[LiteralString] = """
 UPDATE messages SET heartbeat_at = 'epoch', resumed = resumed - 1
 FROM unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine(id, attempt)
 WHERE messages.id = mine.id AND messages.attempt = mine.attempt AND status IN ('queued', 'streaming')
-RETURNING messages.id
 """
 
 #: An answer as its parts tell, for a copy in another process.

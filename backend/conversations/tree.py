@@ -4,7 +4,7 @@ Postgres could walk the tree itself, but one index descent for each message cost
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from backend.conversations.models import Message, Speaker
@@ -20,6 +20,20 @@ class Node(Protocol):
 
 
 N = TypeVar("N", bound=Node)
+
+
+class PathRow(NamedTuple):
+    """What the writer of an answer has to know of a message: the columns of `statements.MESSAGES`, in their order."""
+
+    id: UUID
+    parent_id: UUID | None
+    speaker: str
+    text: str
+    instruction: str = ""
+    context_tokens: int | None = None
+    context_from: UUID | None = None
+    has_files: bool = False
+    is_welcome: bool = True  # its owner may still have answers
 
 
 def path(messages: Iterable[N], leaf_id: UUID | None) -> list[N]:

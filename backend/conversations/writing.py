@@ -11,7 +11,6 @@ import logging
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -21,11 +20,14 @@ from backend.conversations.context import Window
 from backend.conversations.live import Phase
 from backend.conversations.models import Status
 from backend.conversations.prompt import Step
+from backend.conversations.refusals import AccountDeactivated
 from backend.conversations.running import Ended, Running
 from backend.conversations.titles import Titles
+from backend.conversations.tree import PathRow
+from backend.conversations.upkeep import save
 from backend.core.db import DatabaseGone, Sessions
 from backend.core.direct import Direct
-from backend.core.errors import AppError, Forbidden, NotFound
+from backend.core.errors import AppError, NotFound
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.core.telemetry import new_support_id, support_id
@@ -62,7 +64,7 @@ class Writer:
         titles: Titles,
         *,
         salt_key: bytes,
-        save_every: float,
+        retry_every: float,
         patience: float,
     ) -> None:
         """An answer that is taken up again waits `patience` for an engine: it may have been restarted with us."""
@@ -71,7 +73,7 @@ class Writer:
         self._registry = registry
         self._titles = titles
         self._salt_key = salt_key
-        self._save_every = save_every
+        self._retry_every = retry_every
         self._patience = patience
         self.gives_up = False  # the process ends: nothing is waited for any more
 
@@ -115,7 +117,7 @@ class Writer:
             return self._failed(running, failure)
         except NoEngineAvailable as error:
             status = Status.INTERRUPTED if running.goes_on else Status.FAILED
-            return Ended(status, f"{error} {_elsewhere()}")
+            return Ended(status, f"{error} {_advice()}")
         except AppError as error:
             return Ended(Status.FAILED, str(error))
         except DatabaseGone:
@@ -126,19 +128,20 @@ class Writer:
             sentence = _("Something went wrong on our side (support id {id}). Your question is kept.")
             return Ended(Status.FAILED, sentence.format(id=support_id.get()))
 
-    async def _rows(self, running: Running) -> Sequence[Any]:
+    async def _rows(self, running: Running) -> Sequence[PathRow]:
         found = running.rows
         if found is None:
-            found = await self._direct.as_worker(statements.MESSAGES, {"chat": running.conversation_id})
+            messages = await self._direct.as_worker(statements.MESSAGES, {"chat": running.conversation_id})
+            found = [PathRow(*row) for row in messages]
         running.rows = None  # a long conversation need not stay in memory for as long as its answer takes
         rows = tree.path(found, running.answer_id)
         if not rows:
             raise NotFound(_("This conversation is not here any more."))
-        if not rows[-1].is_welcome:  # deactivated while the question was on its way
-            raise Forbidden(_("This account is deactivated."))
+        if not rows[-1].is_welcome:
+            raise AccountDeactivated
         return rows
 
-    async def _path(self, rows: Sequence[Any], endpoint: Endpoint) -> list[Step]:
+    async def _path(self, rows: Sequence[PathRow], endpoint: Endpoint) -> list[Step]:
         """The messages with their files, as this endpoint can be shown them."""
         carried: dict[UUID, list[PromptFile]] = {}
         if carriers := [row.id for row in rows if row.has_files]:
@@ -184,14 +187,14 @@ class Writer:
             if max_tokens is not None:
                 max_tokens = max(1, min(max_tokens, window.size - tokens))
         running.context_from = None if shown[0].id == path[0].id else shown[0].id
-        running.messages = prompt.build(shown, offer.system_prompt, system_role=offer.system_role)
+        running.prompt = prompt.build(shown, offer.system_prompt, system_role=offer.system_role)
         extra: dict[str, JSON] = {}
         if endpoint.engine_kind in ("vllm", "sglang"):
             # A salt per person, so that nobody can tell from timing what others asked (CVE-2025-46570).
             extra["cache_salt"] = hmac.new(self._salt_key, running.owner_id.bytes, hashlib.sha256).hexdigest()
         return ChatRequest(
             model=endpoint.upstream_name,
-            messages=running.messages,
+            messages=running.prompt,
             max_tokens=max_tokens,
             temperature=offer.temperature,
             continues=running.goes_on,
@@ -213,7 +216,7 @@ class Writer:
     async def _count(self, running: Running, path: Sequence[Step], endpoint: Endpoint, window: Window) -> int:
         """An estimate while there is plenty of room; near its end the engine is asked, if it can tell."""
         offer = running.offer
-        tokens = context.estimate(path, offer.system_prompt)
+        tokens = context.tokens_of(path, offer.system_prompt)
         if window.is_near(tokens):
             messages = prompt.build(path, offer.system_prompt, system_role=offer.system_role)
             with suppress(EngineFailed):  # it will say so itself when it is asked for the answer
@@ -231,7 +234,7 @@ class Writer:
         if running.endpoint and failure.kind in _SUSPICIOUS:
             self._registry.look_now(running.endpoint.engine_id)
         cut_off = failure.kind in _CUT_OFF and bool(running.live.text or running.live.reasoning)
-        sentence = f"{failure} {_elsewhere()}" if failure.kind in _LASTING else str(failure)
+        sentence = f"{failure} {_advice()}" if failure.kind in _LASTING else str(failure)
         return Ended(Status.INTERRUPTED if cut_off else Status.FAILED, sentence)
 
     async def _store_end(self, running: Running, ended: Ended) -> bool:
@@ -245,7 +248,7 @@ class Writer:
                     log.error("the database is away: an answer keeps only what was saved", extra=running.marks)
                     return False
                 log.warning("the database is away: the end of an answer waits", extra=running.marks)
-                await asyncio.sleep(self._save_every)
+                await asyncio.sleep(self._retry_every)
 
     async def _hand_over(self, running: Running) -> None:
         """Save what there is, and let whoever reaps next take it at once."""
@@ -257,32 +260,6 @@ class Writer:
             log.error("the database is away: an answer keeps only what was saved", extra=running.marks)
 
 
-async def save(direct: Direct, answers: Sequence[Running]) -> list[Running]:
-    """Heartbeats and new parts of all running answers in one statement; returns those that lost their row."""
-    if not answers:
-        return []
-    texts = [one.live.text[one.saved.text :] for one in answers]
-    reasonings = [one.live.reasoning[one.saved.reasoning :] for one in answers]
-    rows = await direct.as_heartbeat(
-        statements.SAVE,
-        {
-            "ids": [one.answer_id for one in answers],
-            "attempts": [one.live.attempt for one in answers],
-            "numbers": [one.saved.parts for one in answers],
-            "texts": texts,
-            "reasonings": reasonings,
-            "begun": [one.live.phase is not Phase.WAITING for one in answers],
-        },
-    )
-    ours = {row.id for row in rows}
-    for one, text, reasoning in zip(answers, texts, reasonings, strict=True):
-        if one.answer_id in ours and (text or reasoning):
-            one.saved.text += len(text)
-            one.saved.reasoning += len(reasoning)
-            one.saved.parts += 1
-    return [one for one in answers if one.answer_id not in ours]
-
-
 def reason_of(status: Status) -> str:
     """Why an answer ended when it was not the engine that ended it."""
     return interrupted() if status is Status.INTERRUPTED else ""
@@ -292,7 +269,7 @@ def interrupted() -> str:
     return _("The server restarted here. The last words before it may be missing.")
 
 
-def _elsewhere() -> str:
+def _advice() -> str:
     return _("Choose another model, or tell your administrator.")
 
 
@@ -317,6 +294,6 @@ def _last_row(running: Running, ended: Ended) -> dict[str, object]:
         "engine": endpoint.engine_id if endpoint else None,
         "prompt_tokens": usage.prompt_tokens if usage else estimate(running.prompt_characters),
         "cached_tokens": usage.cached_tokens if usage else None,
-        "completion_tokens": usage.completion_tokens if usage else estimate(running.written),
+        "completion_tokens": usage.completion_tokens if usage else estimate(live.written),
         "estimated": usage is None,
     }

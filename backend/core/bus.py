@@ -28,7 +28,7 @@ from psycopg.pq.abc import PGconn
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.core.db import after_commit
+from backend.core.db import after_commit, driver_address
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Bus:
     def __init__(self, database_url: str, *, patience: float = _PATIENCE) -> None:
         self.process_id = secrets.token_hex(4)
         self.connected = False  # whether messages of others are heard right now
-        self._address = database_url.replace("+psycopg", "", 1)
+        self._address = driver_address(database_url)
         self._patience = patience
         self._handlers: defaultdict[str, list[Handler]] = defaultdict(list)
         self._on_reconnect: list[Callable[[], None]] = []
@@ -351,7 +351,7 @@ def _guarded(callback: Callable[..., None], *arguments: object) -> None:
     try:
         callback(*arguments)
     except Exception:
-        log.exception("a message of another process was not understood")
+        log.exception("a handler of the bus failed")
 
 
 @contextmanager

@@ -89,12 +89,22 @@ def connect(url: str, *, connections: int) -> AsyncEngine:
     return engine
 
 
-def _leave_out_the_row(context: ExceptionContext) -> None:
+def driver_address(url: str) -> str:
+    """The same address for psycopg itself, without SQLAlchemy's word for which driver it takes."""
+    return url.replace("+psycopg", "", 1)
+
+
+def leave_out_the_row(error: psycopg.Error) -> None:
     """Postgres repeats the row that broke a constraint, with everything in it; only its first line is kept."""
+    if error.diag.message_primary:
+        error.args = (error.diag.message_primary,)
+
+
+def _leave_out_the_row(context: ExceptionContext) -> None:
     cause, shown = context.original_exception, context.sqlalchemy_exception
-    if isinstance(cause, psycopg.Error) and cause.diag.message_primary:
-        cause.args = (cause.diag.message_primary,)
-        if shown is not None:
+    if isinstance(cause, psycopg.Error):
+        leave_out_the_row(cause)
+        if shown is not None and cause.diag.message_primary:
             shown.args = (f"({type(cause).__qualname__}) {cause}",)
 
 

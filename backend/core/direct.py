@@ -15,9 +15,8 @@ import psycopg
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool
-from sqlalchemy import make_url
 
-from backend.core.db import SERVER_SETTINGS
+from backend.core.db import SERVER_SETTINGS, driver_address, leave_out_the_row
 
 _FOR_PERSON: LiteralString = "SELECT set_config('parley.person', %s, true)"
 _FOR_HEARTBEAT: "Statement" = ("SELECT set_config('synchronous_commit', 'off', true)", None)
@@ -37,7 +36,7 @@ class Direct:
 
     def __init__(self, database_url: str, *, connections: int) -> None:
         """`connections` for people, and as many for our own tasks."""
-        address = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
+        address = driver_address(database_url)
         self._people = self._pool(address, connections, f"{SERVER_SETTINGS} {_PLANS}")
         self._workers = self._pool(address, connections, f"{SERVER_SETTINGS} {_PLANS} {_WORKER}")
         self._looking: dict[AsyncConnectionPool, asyncio.Task[None]] = {}
@@ -115,7 +114,7 @@ async def _run(pool: AsyncConnectionPool, first: Statement | None, *statements: 
             results: list[Sequence[Any]] = [await each.fetchall() if each.description else () for each in cursors]
             return results[1:] if first else results
     except psycopg.Error as error:
-        _leave_out_the_row(error)
+        leave_out_the_row(error)
         if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
             await pool.check()  # after a restart of Postgres all are broken, not only this one
         raise
@@ -132,9 +131,3 @@ async def _in_one_transaction(connection: AsyncConnection, statements: Sequence[
         if not connection.closed:
             await connection.execute("DEALLOCATE ALL")
         raise
-
-
-def _leave_out_the_row(error: psycopg.Error) -> None:
-    """Postgres repeats the row that broke a constraint, with everything in it; only its first line is kept."""
-    if error.diag.message_primary:
-        error.args = (error.diag.message_primary,)

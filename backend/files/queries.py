@@ -13,34 +13,18 @@ from backend.files.models import Blob, File, FileChunk
 
 def visible_to(person_id: UUID) -> Select[File]:
     """Every file this person may see, each with its blob, but without the text."""
-    return (
-        select(File)
-        .join(File.blob)
-        .options(contains_eager(File.blob).defer(Blob.text, raiseload=True))
-        .where(File.owner_id == person_id)
-    )
+    return _with_blob().where(File.owner_id == person_id)
 
 
-def of_messages(message_ids: Iterable[UUID]) -> Select[File]:
+def of_messages(message_ids: Iterable[UUID], *, with_text: bool = False) -> Select[File]:
     """What these messages carry, in the order it was attached. Whose messages they are was decided before."""
-    return (
-        select(File)
-        .join(File.blob)
-        .options(contains_eager(File.blob).defer(Blob.text, raiseload=True))
-        .where(File.message_id == any_(literal(list(message_ids), ARRAY(Uuid))))
-        .order_by(File.id)
-    )
+    wanted = literal(list(message_ids), ARRAY(Uuid))
+    return _with_blob(with_text=with_text).where(File.message_id == any_(wanted)).order_by(File.id)
 
 
-def shown_to_engines(message_ids: Iterable[UUID]) -> Select[File]:
-    """The same with the text."""
-    return (
-        select(File)
-        .join(File.blob)
-        .options(contains_eager(File.blob))
-        .where(File.message_id == any_(literal(list(message_ids), ARRAY(Uuid))))
-        .order_by(File.id)
-    )
+def _with_blob(*, with_text: bool = False) -> Select[File]:
+    blob = contains_eager(File.blob)
+    return select(File).join(File.blob).options(blob if with_text else blob.defer(Blob.text, raiseload=True))
 
 
 def chunks(blob_ids: Iterable[UUID]) -> Select[UUID, bytes]:

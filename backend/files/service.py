@@ -8,7 +8,7 @@ import asyncio
 import base64
 import hashlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
@@ -118,15 +118,23 @@ async def attach(
     return files
 
 
-async def copy(session: AsyncSession, from_message_id: UUID, to_message_id: UUID) -> None:
-    """What one message carries, the other carries too: new rows for the same bytes."""
-    files = (await session.scalars(select(File).where(File.message_id == from_message_id).order_by(File.id))).all()
+async def copy(session: AsyncSession, copies: Mapping[UUID, UUID]) -> None:
+    """What one message carries, another carries too: new rows for the same bytes. `copies` leads from one to the
+    other, and all are of one person."""
+    files = (await session.scalars(queries.of_messages(copies))).all()
     if not files:
         return
     await _hold(session, files[0].owner_id)
     session.add_all(
-        File(id=new_id(), owner_id=file.owner_id, blob_id=file.blob_id, message_id=to_message_id, name=file.name)
+        File(
+            id=new_id(),
+            owner_id=file.owner_id,
+            blob_id=file.blob_id,
+            message_id=copies[file.message_id],
+            name=file.name,
+        )
         for file in files
+        if file.message_id
     )
     await session.flush()
 
@@ -165,7 +173,7 @@ async def clean_up(sessions: Sessions, before: datetime) -> None:
 
 async def for_prompt(session: AsyncSession, message_ids: Iterable[UUID]) -> dict[UUID, list[PromptFile]]:
     """What these messages carry, as engines are shown it; messages without files are not in it."""
-    files = (await session.scalars(queries.shown_to_engines(message_ids))).all()
+    files = (await session.scalars(queries.of_messages(message_ids, with_text=True))).all()
     pictures = await _contents(session, {file.blob_id for file in files if file.blob.kind.is_picture})
     carried: dict[UUID, list[PromptFile]] = defaultdict(list)
     for file in files:

@@ -10,11 +10,12 @@ from sqlalchemy import select
 
 from backend.accounts.models import User
 from backend.conversations import queries, tree
+from backend.conversations.asking import Question, Turn
 from backend.conversations.live import LiveAnswer
 from backend.conversations.models import Conversation, Message
 from backend.conversations.running import Running
 from backend.conversations.titles import Titles
-from backend.conversations.turns import Question, Turn, Turns
+from backend.conversations.turns import Turns
 from backend.core.bus import Bus
 from backend.core.db import Sessions
 from backend.core.direct import Direct
@@ -80,7 +81,7 @@ class Desk:
 
     async def lose(self, turn: Turn) -> "Lost":
         """As if the answer were written by a process that is gone: it was saved, and nobody hears of it again."""
-        await self.turns._save()
+        await self.turns._upkeep.save()
         return Lost(self.turns._running.pop(turn.answer.id))
 
     async def probed_again(self, engine: FakeEngine) -> None:

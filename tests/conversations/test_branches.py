@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from backend.conversations import service
-from backend.conversations.models import Message, Status
-from backend.conversations.turns import AnswerInProgress, Turn
+from backend.conversations.asking import AnswerInProgress, Turn
+from backend.conversations.models import Conversation, Message, Status
 from backend.core.errors import BadInput, Conflict, NotFound
 from tests.conversations.conftest import Desk
 from tests.fakes.engine import STALL, FakeEngine, finish, refusal
@@ -217,6 +217,19 @@ async def test_a_deleted_message_is_empty_hidden_and_not_sent(desk: Desk, engine
     assert (row.text, row.deleted_at is not None) == ("", True)
     assert engine.requests[-1].messages == [{"role": "user", "content": "A\n\nB"}]
     assert answer.status is Status.DONE
+
+
+async def test_a_deleted_version_leaves_its_place_to_the_one_beside_it(desk: Desk, engine: FakeEngine) -> None:
+    engine.plan(("One.",), ("Two.",))
+    turn = await desk.ask("A")
+    second = await until_ended(desk, await desk.turns.regenerate(await desk.ended(turn)))
+
+    async with desk.db.as_person(desk.owner.id) as session:
+        await service.empty(session, await session.get_one(Message, second.id))
+        assert (await session.get_one(Conversation, turn.conversation.id)).leaf_id == turn.answer.id
+        await service.empty(session, await session.get_one(Message, turn.answer.id))
+
+    assert (await desk.conversation(turn.conversation.id)).leaf_id == turn.answer.id  # nothing else is left
 
 
 async def test_a_running_answer_is_not_emptied(desk: Desk, engine: FakeEngine) -> None:

@@ -31,28 +31,28 @@ def test_what_the_engine_counted_is_trusted_and_the_rest_is_estimated() -> None:
     path = conversation(2, counted=None)
     path[1] = Step(path[1].id, Speaker.MODEL, "short", context_tokens=777)
 
-    assert context.estimate(path) == 777 + (100 + 5) + 5
+    assert context.tokens_of(path) == 777 + (100 + 5) + 5
 
 
 def test_a_conversation_nobody_counted_is_estimated_with_its_system_prompt() -> None:
-    assert context.estimate(conversation(1), WORD * 10) == 20 + (100 + 5) + 5
+    assert context.tokens_of(conversation(1), WORD * 10) == 20 + (100 + 5) + 5
 
 
 def test_a_cut_leaves_the_newest_turns_in_three_fifths_of_the_window() -> None:
     path = conversation(20)
     window = Window.of(1_000, None)
 
-    left = context.cut(path, context.estimate(path), window)
+    left = context.cut(path, context.tokens_of(path), window)
 
     assert left[-1] is path[-1]
     assert left[0].speaker == Speaker.PERSON
-    assert 400 < context.estimate(left) <= 600
+    assert 400 < context.tokens_of(left) <= 600
 
 
 def test_the_last_question_always_stays() -> None:
     path = conversation(3, words=5_000)
 
-    assert context.cut(path, context.estimate(path), Window.of(1_000, None)) == path[-2:]
+    assert context.cut(path, context.tokens_of(path), Window.of(1_000, None)) == path[-2:]
 
 
 def test_a_cut_stays_where_it_is_until_it_is_made_anew() -> None:

@@ -72,7 +72,7 @@ async def test_a_conversation_goes_with_all_that_is_in_it(
     assert live is not None
     while not live.text:
         await live.news(live.version)
-    await desk.turns._save()
+    await desk.turns._upkeep.save()
 
     async with desk.db.as_person(desk.owner.id) as session:
         await service.delete(session, await session.get_one(Conversation, turn.conversation.id))

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import Table
 
 from backend.conversations import statements
+from backend.conversations.tree import PathRow
 from backend.core.db import Base
 
 STATEMENTS = {name: value for name, value in vars(statements).items() if name.isupper() and isinstance(value, str)}
@@ -34,6 +35,13 @@ def test_a_running_answer_is_only_changed_by_whoever_holds_it(name: str) -> None
     """Each update of an answer compares that it is running, or (to open it again) that it is not."""
     for update in re.findall(r"UPDATE messages\b.*", STATEMENTS[name], re.DOTALL):
         assert "status IN" in update or "FROM folded" in update
+
+
+def test_the_writer_is_given_the_columns_it_knows_in_their_order() -> None:
+    columns = statements.MESSAGES.partition("SELECT")[2].rpartition("FROM messages")[0]
+    outside = re.sub(r"\([^()]*\)", "", columns)
+
+    assert [column.split()[-1] for column in outside.split(",")] == list(PathRow._fields)
 
 
 def test_they_were_found() -> None:

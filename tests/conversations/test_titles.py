@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from backend.conversations import service, titles
+from backend.conversations.asking import Turn
 from backend.conversations.models import Conversation, Status, TitleSource
 from backend.conversations.titles import MAX_LENGTH, first_words, tidy
-from backend.conversations.turns import Turn
 from tests.conversations.conftest import Desk
 from tests.fakes.engine import HANG, HANG_UP, FakeEngine, Pause, Thought, refusal
 

@@ -11,10 +11,10 @@ import pytest
 
 from backend.accounts.models import User
 from backend.conversations import statements
+from backend.conversations.asking import AnswerInProgress
 from backend.conversations.models import Status
-from backend.conversations.turns import AnswerInProgress
 from backend.core.direct import Direct
-from backend.core.errors import BadInput, Conflict, NotFound, TooLarge, Unavailable
+from backend.core.errors import BadInput, Conflict, Forbidden, NotFound, TooLarge, Unavailable
 from backend.core.ids import new_id
 from backend.core.settings import Settings
 from tests.conversations.conftest import Desk
@@ -424,9 +424,10 @@ async def test_a_deactivated_person_stores_nothing(desk: Desk, engine: FakeEngin
     async with await psycopg.AsyncConnection.connect(owner_url, autocommit=True) as other:
         await other.execute("UPDATE users SET disabled_at = now() WHERE id = %s", [desk.owner.id])
 
-    for conversation in (None, before.conversation):
-        with pytest.raises(NotFound):
-            await desk.ask("Again", conversation)
+    with pytest.raises(Forbidden, match="deactivated"):
+        await desk.ask("Again")
+    with pytest.raises(NotFound):
+        await desk.ask("Again", before.conversation)
 
     assert len(await desk.messages(before.conversation.id)) == 2
 

@@ -220,7 +220,7 @@ async def test_a_copy_shares_the_bytes_and_they_go_with_the_last(
     await attach(db, alice, question, await upload(alice), await upload(alice, b"other", "other.md"))
 
     async with db.as_person(alice.id) as session:
-        await service.copy(session, question.id, forked.id)
+        await service.copy(session, {question.id: forked.id})
         names = [file.name for file in await session.scalars(queries.of_messages([forked.id]))]
     assert names == ["data.csv", "other.md"]
     assert counted() == {"files": 4, "blobs": 2, "chunks": 2}

@@ -19,7 +19,7 @@ from backend.core.text import clean, one_line
 from backend.engines.registry import Registry
 from web import policy
 from web.accounts.arriving import Arriving, kept_secret, let_in, take_secret
-from web.chat.pages import load_sidebar
+from web.chat.sidebar import load_sidebar
 from web.cookies import SESSION
 from web.dependencies import DeploymentSettings, Models, OwnRow
 from web.errors import safe_next

@@ -137,8 +137,7 @@ class _StatusLine:
         moment = time.monotonic()
         began = self._live.first_text_at
         if self._live.phase is Phase.WRITING and began and moment - self._shown_at >= _STATUS_SECONDS <= moment - began:
-            written = len(self._live.text) + len(self._live.reasoning) - self._live.begins_with
-            self._speed, self._shown_at = round(estimate(written) / (moment - began)), moment
+            self._speed, self._shown_at = round(estimate(self._live.written) / (moment - began)), moment
         return self._speed
 
 

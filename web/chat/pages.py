@@ -1,14 +1,10 @@
 """What the chat's templates are given: rows turned into what a reader sees."""
 
-import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
-from fastapi import Request
 from markupsafe import Markup
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -16,18 +12,12 @@ from backend.conversations import context, queries, tree
 from backend.conversations.models import Conversation, Message, Speaker, Status
 from backend.conversations.prompt import Step
 from backend.conversations.turns import Turns
-from backend.core.clock import now
-from backend.core.i18n import _, ngettext
+from backend.core.i18n import _
 from backend.engines.registry import Offer, Registry
 from backend.files import queries as attachments
-from web.chat import markdown
-from web.chat.days import TODAY, Group, by_day
+from web.chat import markdown, provenance
 from web.chat.view import Snapshot, snapshot
 from web.files.view import FileView, by_message
-from web.rendering import zone_of
-from web.viewer import Viewer
-
-SIDEBAR_ROWS = 50
 
 
 @dataclass(frozen=True)
@@ -41,16 +31,6 @@ class Choice:
     selected: bool
     window: int | None = None  # tokens it can be shown; None where nobody knows
     room: int | None = None  # of these, what a question may take
-
-
-@dataclass(frozen=True)
-class SidebarItem:
-    id: UUID
-    title: str
-    updated_at: datetime
-    running: bool
-    unread: bool
-    current: bool
 
 
 @dataclass(frozen=True)
@@ -122,31 +102,6 @@ def picker(registry: Registry, chosen: UUID | None) -> list[Choice]:
     ]
 
 
-async def load_sidebar(
-    request: Request, session: AsyncSession, user: Viewer, *, current: UUID | None, before: str = ""
-) -> dict[str, Any]:
-    """One page of the sidebar, newest first, as `groups` and `next_page` for the templates."""
-    place = _read_place(before)
-    rows = (await session.execute(queries.sidebar(user.id, place, SIDEBAR_ROWS + 1))).all()
-    shown = rows[:SIDEBAR_ROWS]
-    items = [
-        SidebarItem(row.id, row.title, row.updated_at, row.running, row.unread and row.id != current, row.id == current)
-        for row in shown
-    ]
-    groups: list[Group] = by_day(items, now(), zone_of(request), after=place[0] if place else None)
-    begins = place is None
-    today = groups.pop(0).items if begins and groups and groups[0].label == TODAY else ()
-    more = f"/conversations?before={_place(shown[-1])}" if len(rows) > SIDEBAR_ROWS else None
-    return {"begins": begins, "today": today, "groups": groups, "next_page": more}
-
-
-def new_item(conversation: Conversation) -> SidebarItem:
-    """A conversation whose first question was sent this moment, on its own page."""
-    return SidebarItem(
-        conversation.id, conversation.title, conversation.updated_at, running=True, unread=False, current=True
-    )
-
-
 async def load_thread(
     session: AsyncSession,
     turns: Turns,
@@ -200,8 +155,8 @@ def show(turns: Turns, message: Message, siblings: Sequence[UUID] = (), *, drawn
     return replace(
         view,
         html=markdown.render(message.text, anchor=str(message.id)) if drawn is None else drawn,
-        facts=_facts(message),
-        summary=_summary(message.provenance),
+        facts=provenance.facts(message),
+        summary=provenance.summary(message.provenance),
         can_proceed=turns.can_proceed(message),
     )
 
@@ -222,7 +177,7 @@ def gauge(registry: Registry, model_id: UUID | None, messages: Sequence[MessageV
     if window is None:
         return None
     steps = [_step(message.row) for message in messages]
-    return Gauge(context.estimate(context.kept(steps)), window)
+    return Gauge(context.tokens_of(context.kept(steps)), window)
 
 
 def _window(offer: Offer) -> tuple[int, int] | tuple[None, None]:
@@ -236,85 +191,3 @@ def _window(offer: Offer) -> tuple[int, int] | tuple[None, None]:
 
 def _step(row: Message) -> Step:
     return Step(row.id, row.speaker, row.text, row.instruction, row.context_tokens, row.context_from)
-
-
-def _summary(facts: dict[str, Any]) -> str:
-    parts = [*facts.get("earlier", ()), facts]
-    count = _written(parts)
-    if not count:
-        return ""
-    if len(parts) > 1:
-        return _("{count}, in {parts} parts").format(count=count, parts=len(parts))
-    seconds = facts["seconds"] - facts.get("first_token_seconds", 0)
-    if seconds <= 0:
-        return count
-    return _("{count}, {rate:.0f} per second").format(count=count, rate=facts["completion_tokens"] / seconds)
-
-
-def _written(parts: Sequence[dict[str, Any]]) -> str:
-    tokens = sum(part.get("completion_tokens") or 0 for part in parts)
-    return ngettext("{tokens:,} token", "{tokens:,} tokens", tokens).format(tokens=tokens) if tokens else ""
-
-
-def _facts(message: Message) -> list[tuple[str, str]]:
-    """Where an answer came from, as pairs of a term and what holds for it; of one in several parts the last counts,
-    and what was written is the sum."""
-    known = message.provenance
-    parts = [*known.get("earlier", ()), known]
-    engine = " ".join(str(part) for part in (known.get("engine_kind"), known.get("engine_version")) if part)
-    read = _("{tokens:,} tokens").format(tokens=known.get("prompt_tokens") or 0)
-    if known.get("cached_tokens"):
-        read += _(", {tokens:,} from cache").format(tokens=known["cached_tokens"])
-    rows = [
-        (_("Model"), message.model_name),
-        (_("Engine"), ", ".join(part for part in (known.get("engine"), engine) if part)),
-        (_("Known there as"), known.get("upstream_name")),
-        (_("First token"), _seconds(known.get("first_token_seconds"))),
-        (_("Whole answer"), _seconds(known.get("seconds"))),
-        (_("Read"), read if known.get("prompt_tokens") else None),
-        (_("Written"), _written(parts)),
-        *_stitches(known),
-        (_("Ended"), _ended(message)),
-    ]
-    return [(term, value) for term, value in rows if value]
-
-
-def _stitches(known: dict[str, Any]) -> list[tuple[str, str]]:
-    """How often an answer was taken up again, by itself and by a press of Continue."""
-    seams, by_itself = len(known.get("earlier", ())), known.get("resumed", 0)
-    times = [(_("Went on after an interruption"), by_itself), (_("Continued when asked"), seams - by_itself)]
-    return [(term, ngettext("Once", "{n} times", n).format(n=n)) for term, n in times if n > 0]
-
-
-def _ended(message: Message) -> str:
-    if message.status is Status.DONE and message.ended_by == "length":
-        return _("At its limit of length")
-    return {
-        Status.DONE: _("Finished by itself"),
-        Status.STOPPED: _("Stopped by you"),
-        Status.INTERRUPTED: _("Interrupted"),
-        Status.FAILED: _("Failed"),
-    }.get(message.status, "")
-
-
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else _("{seconds:.2f} s").format(seconds=value)
-
-
-def _place(last: Any) -> str:
-    """Where the next page of the sidebar begins, opaque to the browser."""
-    microseconds = (last.updated_at - _EPOCH) // timedelta(microseconds=1)
-    return base64.urlsafe_b64encode(microseconds.to_bytes(8, "big") + last.id.bytes).decode().rstrip("=")
-
-
-def _read_place(value: str) -> tuple[datetime, UUID] | None:
-    """Garbage is the first page."""
-    try:
-        raw = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
-        moment = _EPOCH + timedelta(microseconds=int.from_bytes(raw[:8], "big"))
-        return (moment, UUID(bytes=raw[8:])) if moment <= now() + timedelta(days=1) else None
-    except (binascii.Error, ValueError, OverflowError):
-        return None
-
-
-_EPOCH = datetime.fromisoformat("2000-01-01T00:00:00+00:00")

@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 from functools import partial as bind
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Form, Header, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from backend.conversations import queries, service
+from backend.conversations import service
+from backend.conversations.asking import Question, Turn
 from backend.conversations.models import Conversation, Message, Speaker
-from backend.conversations.turns import Question, Turn, Turns
+from backend.conversations.turns import Turns
 from backend.core.clock import now
 from backend.core.db import Session, after_commit
 from backend.core.errors import Conflict, Forbidden, NotFound
@@ -19,8 +20,9 @@ from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.engines.registry import Registry
 from web.chat import following, pages
-from web.chat.dependencies import OwnConversation, OwnMessage
+from web.chat.dependencies import OwnConversation, OwnMessage, find_conversation, find_message
 from web.chat.following import Watched
+from web.chat.sidebar import load_sidebar, new_item
 from web.chat.view import Cursor
 from web.dependencies import AllSessions, CurrentUser, Models, RunningTurns, Streams, TitleMaker
 from web.files.view import by_message
@@ -39,7 +41,7 @@ async def start(request: Request, user: CurrentUser, session: Session, registry:
         request,
         "chat/conversation.html",
         **_nothing_asked(request, registry),
-        **await pages.load_sidebar(request, session, user, current=None),
+        **await load_sidebar(request, session, user, current=None),
     )
 
 
@@ -60,7 +62,7 @@ async def conversation(
         request,
         "chat/conversation.html",
         **await _thread(session, turns, registry, conversation, edited=edit, spells_out=menus),
-        **await pages.load_sidebar(request, session, user, current=conversation.id),
+        **await load_sidebar(request, session, user, current=conversation.id),
     )
 
 
@@ -69,7 +71,7 @@ async def conversations(
     request: Request, user: CurrentUser, session: Session, registry: Models, before: str = ""
 ) -> HTMLResponse:
     """The next page of the sidebar, appended when its end comes into view; without script a page of its own."""
-    rows = await pages.load_sidebar(request, session, user, current=None, before=before)
+    rows = await load_sidebar(request, session, user, current=None, before=before)
     if not request.headers.get("hx-request"):
         return page(request, "chat/conversation.html", **_nothing_asked(request, registry), **rows)
     return partial(request, "chat/_sidebar.html", **rows)
@@ -91,9 +93,7 @@ async def begin(
     address = f"/chat/{turn.conversation.id}"
     if not request.headers.get("hx-request"):
         return RedirectResponse(address, status_code=303)
-    response = partial(
-        request, "chat/_begun.html", item=pages.new_item(turn.conversation), **_turn(turns, registry, turn)
-    )
+    response = partial(request, "chat/_begun.html", item=new_item(turn.conversation), **_turn(turns, registry, turn))
     response.headers["HX-Push-Url"] = address
     return response
 
@@ -115,7 +115,7 @@ async def ask(
     """The next question; with `edits` one that stands in for another, and begins a branch beside it."""
     turn = await turns.ask(user.id, conversation_id, Question(text, model, key, after, edits, files=file))
     if edits or not request.headers.get("hx-request"):
-        return await _whole_thread(request, turns, conversation_id, turn.answer.id, _sent())
+        return await _whole_thread(request, turns, conversation_id, turn.answer.id, announce="sent")
     return partial(request, "chat/_turn.html", **_turn(turns, registry, turn))
 
 
@@ -130,7 +130,7 @@ async def regenerate(
     """Another answer to the same question, beside this one."""
     _require_answer(message)
     again = await turns.regenerate(message, model, instruction)
-    return await _whole_thread(request, turns, message.conversation_id, again.id, _sent())
+    return await _whole_thread(request, turns, message.conversation_id, again.id, announce="sent")
 
 
 @router.post("/chat/{conversation_id}/messages/{message_id}/continue")
@@ -153,8 +153,7 @@ async def proceed(
             is_continuation=True,
         )
         goes_on = (await turns.ask(message.owner_id, message.conversation_id, go_on)).answer.id
-    said = _("The answer goes on.")
-    return await _whole_thread(request, turns, message.conversation_id, goes_on, said)
+    return await _whole_thread(request, turns, message.conversation_id, goes_on, announce="continued")
 
 
 @router.post("/chat/{conversation_id}/messages/{message_id}/show")
@@ -171,14 +170,9 @@ async def delete_message(request: Request, message: OwnMessage, session: Session
         await session.commit()
         await turns.stop(message)
         await session.refresh(message)
-    conversation = await session.get_one(Conversation, message.conversation_id)
-    beside = (await pages.load_message(session, turns, message)).siblings
     await service.empty(session, message)
-    if beside and conversation.leaf_id == message.id:  # nothing follows it, so another version takes its place
-        await service.show(session, await session.get_one(Message, beside.before or beside.after))
     await session.commit()
-    said = _("The message was deleted.")
-    return await _whole_thread(request, turns, message.conversation_id, said=said)
+    return await _whole_thread(request, turns, message.conversation_id, announce="deleted")
 
 
 @router.post("/chat/{conversation_id}/messages/{message_id}/fork")
@@ -199,9 +193,7 @@ async def stop(
     if not request.headers.get("hx-request"):
         return RedirectResponse(f"/chat/{message.conversation_id}", status_code=303)
     async with sessions.as_person(message.owner_id) as fresh:
-        stopped = await fresh.get(Message, message.id)
-        if stopped is None:
-            raise NotFound(_("There is no message here any more."))
+        stopped = await find_message(fresh, message.owner_id, message.conversation_id, message.id)
         return partial(request, "chat/_message.html", message=await pages.load_message(fresh, turns, stopped))
 
 
@@ -271,9 +263,7 @@ async def watch(
     answer = Watched(message_id, conversation_id, user.id)
     if not turns.writes_for(message_id, conversation_id, user.id):
         async with sessions.as_person(user.id) as session:
-            found = await session.scalar(queries.message_visible_to(user.id, conversation_id, message_id))
-        if found is None:
-            raise NotFound(_("There is no message here. It may have been deleted, or it belongs to somebody else."))
+            await find_message(session, user.id, conversation_id, message_id)
     cursor = Cursor.parse(last_event_id or since)
     events = following.events(request, answer, sessions, turns, titles, cursor)
     return EventStream(events, until=streams.joined(user.id, lambda: request.state.login.ended))
@@ -297,27 +287,26 @@ def _require_answer(message: Message) -> None:
         raise NotFound(_("There is no answer here."))
 
 
-def _sent() -> str:
-    return _("Sent. Waiting for the answer.")
-
-
 async def _whole_thread(
-    request: Request, turns: Turns, conversation_id: UUID, about: UUID | None = None, said: str = ""
+    request: Request,
+    turns: Turns,
+    conversation_id: UUID,
+    about: UUID | None = None,
+    *,
+    announce: Literal["sent", "continued", "deleted", "version"] = "version",
 ) -> Response:
     """The conversation as it is now, because its branch may be another one; the message box stays as it is.
 
-    The message that this is `about` gets the focus, and `said` is announced; without words, which version is shown.
+    The message that this is `about` gets the focus; `_rebranched.html` has the words that are announced.
     """
     if not request.headers.get("hx-request"):
         place = f"#message-{about}" if about else ""
         return RedirectResponse(f"/chat/{conversation_id}{place}", status_code=303)
     viewer, registry = request.state.viewer, request.state.registry
     async with request.state.sessions.as_person(viewer.id) as session:
-        conversation = await session.scalar(queries.visible_to(viewer.id).where(Conversation.id == conversation_id))
-        if conversation is None:
-            raise NotFound(_("There is no conversation here any more."))
+        conversation = await find_conversation(session, viewer.id, conversation_id)
         thread = await _thread(session, turns, registry, conversation)
-        response = partial(request, "chat/_rebranched.html", about=about, said=said, **thread)
+        response = partial(request, "chat/_rebranched.html", about=about, announce=announce, **thread)
     response.headers.update({"HX-Retarget": "#thread", "HX-Reswap": "outerHTML"})
     return response
 

@@ -23,9 +23,9 @@ async def test_conversations_are_listed_newest_first(chat: Chat) -> None:
 
 async def test_the_list_goes_on_page_by_page(chat: Chat, monkeypatch: object) -> None:
     """Every conversation once, also those with the same time."""
-    from web.chat import pages
+    from web.chat import sidebar
 
-    old, pages.SIDEBAR_ROWS = pages.SIDEBAR_ROWS, 2
+    old, sidebar.SIDEBAR_ROWS = sidebar.SIDEBAR_ROWS, 2
     try:
         for number in range(5):
             await chat.ended(await chat.ask(f"Conversation number {number}"))
@@ -37,7 +37,7 @@ async def test_the_list_goes_on_page_by_page(chat: Chat, monkeypatch: object) ->
                 break
             html = (await chat.browser.get(f"/conversations?before={more}", hx=True)).text
     finally:
-        pages.SIDEBAR_ROWS = old
+        sidebar.SIDEBAR_ROWS = old
 
     assert [found.count(f"Conversation number {number}<") for number in range(5)] == [1] * 5
 

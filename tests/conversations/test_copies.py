@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backend.conversations.elsewhere import _grown
+from backend.conversations.copies import _grown
 from backend.conversations.models import Status
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Turns

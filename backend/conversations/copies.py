@@ -156,16 +156,10 @@ class _Copy:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _follow(self) -> None:
-        topic = topic_of(self._answer_id)
-        self._bus.on(topic, self._heard)
         try:
-            await self._bus.listen(topic)
-            try:
+            async with self._bus.listening(topic_of(self._answer_id), self._heard):
                 await self._until_ended()
-            finally:
-                await self._bus.unlisten(topic)
         finally:
-            self._bus.off(topic, self._heard)
             self.live.finish()
             self.is_loaded.set()
 

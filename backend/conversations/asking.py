@@ -1,0 +1,334 @@
+"""What a turn begins with: everything that can refuse it, and the rows that acknowledge it. Nothing here runs on.
+
+Question and empty answer are stored with one statement, whose commit is the acknowledgement. What is attached or
+edited needs more than one; then they are one transaction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+from uuid import UUID
+
+from backend.conversations import context, queries, statements
+from backend.conversations.live import LiveAnswer, Tick
+from backend.conversations.models import Conversation, Message, Speaker, Status, TitleSource
+from backend.conversations.refusals import AccountDeactivated, NoSuchConversation
+from backend.conversations.running import Running, segments
+from backend.conversations.titles import first_words
+from backend.conversations.tree import PathRow
+from backend.core.clock import now
+from backend.core.db import Sessions, broken
+from backend.core.direct import Direct
+from backend.core.errors import BadInput, Conflict, NotFound, TooLarge
+from backend.core.i18n import _
+from backend.core.ids import new_id
+from backend.core.text import clean
+from backend.engines.registry import Offer, Registry
+from backend.files import queries as attachments, service as files, sight
+from backend.files.models import File
+
+_MAX_INSTRUCTION = 500  # characters
+
+
+class AnswerInProgress(Conflict):
+    """Raised by the constraint, so that two sends at the same moment cannot both win."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            _("An answer is still being written here. Your text is kept; send it when the answer is done.")
+        )
+
+
+class _SentTwice(Conflict):
+    """Two requests with one `send_key` met; the first to commit is the turn."""
+
+    def __init__(self) -> None:
+        super().__init__(_("This was sent already."))
+
+
+class _NoSuchModel(BadInput):
+    def __init__(self) -> None:
+        super().__init__(_("This model is not here any more. Choose another one; your text is kept."))
+
+
+@dataclass(frozen=True)
+class Question:
+    """One press of Send. `after` is the answer it follows, `edits` the question it stands in for; neither: the end."""
+
+    text: str
+    model_id: UUID
+    send_key: UUID
+    after: UUID | None = None
+    edits: UUID | None = None
+    is_continuation: bool = False
+    files: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn:
+    conversation: Conversation
+    question: Message
+    answer: Message
+    files: Sequence[File] = ()  # of the question
+
+
+class Asking:
+    """Stores what is asked, and says what is to be written for it."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        direct: Direct,
+        registry: Registry,
+        tick: Tick,
+        *,
+        message_bytes: int,
+        files_per_message: int,
+    ) -> None:
+        self._sessions = sessions
+        self._direct = direct
+        self._registry = registry
+        self._tick = tick
+        self._message_bytes = message_bytes
+        self._files_per_message = files_per_message
+
+    async def question(
+        self, owner_id: UUID, conversation_id: UUID | None, question: Question
+    ) -> tuple[Turn, Running | None]:
+        """The turn, and its answer to be written: None where it was sent before, whatever became of it.
+
+        Without a conversation one is begun. Raises as `Turns.ask` does.
+        """
+        text = self._checked(question)
+        try:
+            offer = self._offer(question.model_id)
+            _fits(text, offer)
+            after = question.after
+            if question.edits is not None:
+                after = await self._place_of(owner_id, conversation_id, question.edits)
+            values = {
+                "owner": owner_id,
+                "chat": conversation_id or new_id(),
+                "question": new_id(),
+                "answer": new_id(),
+                "now": now(),
+                "text": text,
+                "key": question.send_key,
+                "model": offer.id,
+                "model_name": offer.name,
+                "title": first_words(text),
+                "after": after,
+                "at_root": question.edits is not None and after is None,
+                "is_continuation": question.is_continuation,
+            }
+            turn, rows = await self._store(values, question, offer, is_first=conversation_id is None)
+        except (_NoSuchModel, _SentTwice):
+            if earlier := await self._sent_before(owner_id, question.send_key, text):
+                return earlier, None
+            raise
+        return turn, self._new(turn.answer, offer, is_only=True, rows=rows)
+
+    async def again(self, answer: Message, model_id: UUID | None, instruction: str) -> tuple[Message, Running]:
+        """Another answer to the same question. Raises as `Turns.regenerate` does."""
+        offer = self._offer(model_id or answer.model_id)
+        values = {
+            "owner": answer.owner_id,
+            "chat": answer.conversation_id,
+            "question": answer.parent_id,
+            "answer": new_id(),
+            "now": now(),
+            "model": offer.id,
+            "model_name": offer.name,
+            "instruction": clean(instruction).strip()[:_MAX_INSTRUCTION],
+        }
+        with broken(uq_messages_running=AnswerInProgress()):
+            (found,) = await self._direct.as_person(answer.owner_id, (statements.ANSWER_AGAIN, values))
+        if not found:
+            raise NoSuchConversation
+        again = _empty_answer(values)
+        return again, self._new(again, offer)
+
+    async def reopened(self, answer: Message) -> Running:
+        """An answer that goes on from the text it has. Raises as `Turns.proceed` does."""
+        offer = self._offer(answer.model_id)
+        values = {"answer": answer.id, "owner": answer.owner_id}
+        with broken(uq_messages_running=AnswerInProgress()):
+            (found,) = await self._direct.as_person(answer.owner_id, (statements.REOPEN, values))
+        if not found:
+            raise Conflict(_("This answer is whole, or the conversation has gone on from it. Reload the page."))
+        (row,) = found
+        live = LiveAnswer(row.attempt, row.text, row.reasoning, tick=self._tick)
+        earlier = segments(row.provenance)
+        return Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, earlier=earlier)
+
+    def _new(
+        self, answer: Message, offer: Offer, *, is_only: bool = False, rows: Sequence[PathRow] | None = None
+    ) -> Running:
+        live = LiveAnswer(answer.attempt, tick=self._tick)
+        message = answer if is_only else None
+        return Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, message, rows)
+
+    # What may be asked
+
+    def _checked(self, question: Question) -> str:
+        text = clean(question.text).strip("\n")
+        if not text.strip() and not question.files:
+            raise BadInput(_("There is nothing to send yet."))
+        size = len(text.encode())
+        if size > self._message_bytes:
+            raise TooLarge(
+                _(
+                    "This message has {size:,} bytes; the limit is {limit:,}. Your text is kept; please shorten it."
+                ).format(size=size, limit=self._message_bytes)
+            )
+        return text
+
+    def _offer(self, model_id: UUID | None) -> Offer:
+        offer = self._registry.offer(model_id)
+        if offer is None:
+            raise _NoSuchModel
+        return offer
+
+    async def _place_of(self, owner_id: UUID, conversation_id: UUID | None, question_id: UUID) -> UUID | None:
+        """What the question that is edited follows; None at the beginning of the conversation."""
+        async with self._sessions.as_person(owner_id) as session:
+            edited = (
+                await session.scalar(queries.message_visible_to(owner_id, conversation_id, question_id))
+                if conversation_id
+                else None
+            )
+        if edited is None or edited.speaker is not Speaker.PERSON:
+            raise NotFound(_("The message you edited is not here any more. Your text is kept."))
+        return edited.parent_id
+
+    async def _sent_before(self, owner_id: UUID, send_key: UUID, text: str) -> Turn | None:
+        async with self._sessions.as_person(owner_id) as session:
+            question = await session.scalar(queries.sent_with(owner_id, send_key))
+            if question is None:
+                return None
+            if question.text != text:
+                raise Conflict(_("This was sent already, with another text. Reload the page and send it again."))
+            conversation = await session.get_one(Conversation, question.conversation_id)
+            answer = await session.scalar(queries.newest_answer_to(question.id))
+            carried = (await session.scalars(attachments.of_messages([question.id]))).all()
+        assert answer is not None, "question and answer are stored together"
+        return Turn(conversation, question, answer, carried)
+
+    # Storing it
+
+    async def _store(
+        self, values: dict[str, Any], question: Question, offer: Offer, *, is_first: bool
+    ) -> tuple[Turn, Sequence[PathRow] | None]:
+        """The turn, and the messages of its conversation where they are at hand without another round trip."""
+        statement = statements.ASK_FIRST if is_first else statements.ASK
+        rows: Sequence[PathRow] | None = None
+        carried: Sequence[File] = ()
+        with broken(
+            uq_messages_running=AnswerInProgress(),
+            fk_messages_parent=NotFound(_("The message this follows is not here any more. Reload the page.")),
+            uq_messages_send_key=_SentTwice(),
+        ):
+            if question.files or question.edits is not None:
+                found, carried = await self._store_with_files(statement, values, question, offer)
+            elif is_first:
+                (found,) = await self._direct.as_person(values["owner"], (statement, values))
+                rows = _first_rows(values)
+            else:
+                found, messages = await self._direct.as_person(
+                    values["owner"], (statement, values), (statements.MESSAGES, values)
+                )
+                rows = [PathRow(*row) for row in messages]
+        if not found:
+            raise AccountDeactivated() if is_first else NoSuchConversation()
+        return _turn(values, found[0], carried), rows
+
+    async def _store_with_files(
+        self, statement: LiteralString, values: dict[str, Any], question: Question, offer: Offer
+    ) -> tuple[Sequence[Any], Sequence[File]]:
+        """The long way, with what is attached to the question, or to the one that it stands in for."""
+        async with self._sessions.as_person(values["owner"]) as session:
+            found = (await (await session.connection()).exec_driver_sql(statement, values)).all()
+            if not found:
+                return (), ()
+            if question.edits is not None:
+                await files.copy(session, {question.edits: values["question"]})
+            carried = await files.attach(
+                session,
+                values["owner"],
+                question.files,
+                values["question"],
+                most=self._files_per_message,
+                refuse_pictures=sight.refusal(offer, self._registry.offers),
+            )
+        return found, carried
+
+
+def _turn(values: dict[str, Any], chat: Any, carried: Sequence[File]) -> Turn:
+    """What was stored, as the pages know it; `chat` is what the statement says of its conversation."""
+    moment = values["now"]
+    conversation = Conversation(
+        id=values["chat"],
+        created_at=moment,
+        owner_id=values["owner"],
+        title=chat.title,
+        title_source=TitleSource(chat.title_source),
+        model_id=values["model"],
+        updated_at=moment,
+        seen_at=moment,
+        leaf_id=values["answer"],
+    )
+    question = Message(
+        id=values["question"],
+        created_at=moment,
+        conversation_id=conversation.id,
+        owner_id=values["owner"],
+        parent_id=chat.parent_id,
+        speaker=Speaker.PERSON,
+        text=values["text"],
+        status=Status.DONE,
+        finished_at=moment,
+        send_key=values["key"],
+        is_continuation=values["is_continuation"],
+        instruction="",
+    )
+    return Turn(conversation, question, _empty_answer(values), carried)
+
+
+def _first_rows(values: dict[str, Any]) -> Sequence[PathRow]:
+    """What `statements.MESSAGES` would find in a conversation that has just begun."""
+    return [
+        PathRow(values["question"], None, Speaker.PERSON, values["text"]),
+        PathRow(values["answer"], values["question"], Speaker.MODEL, ""),
+    ]
+
+
+def _empty_answer(values: dict[str, Any]) -> Message:
+    return Message(
+        id=values["answer"],
+        created_at=values["now"],
+        conversation_id=values["chat"],
+        owner_id=values["owner"],
+        parent_id=values["question"],
+        speaker=Speaker.MODEL,
+        text="",
+        reasoning="",
+        reason="",
+        status=Status.QUEUED,
+        model_id=values["model"],
+        model_name=values["model_name"],
+        attempt=1,
+        provenance={},
+        resumed=0,
+        instruction=values.get("instruction", ""),
+    )
+
+
+def _fits(text: str, offer: Offer) -> None:
+    """Refuse what no model of this size can read, however it counts; the exact count is made before it is sent."""
+    windows = [endpoint.context_length for endpoint in offer.endpoints]
+    if None in windows or not windows:
+        return
+    over = context.at_least(text) - max(window for window in windows if window)
+    if over > 0:
+        sentence = _("This message is too long for this model: over by {tokens:,} tokens. Your text is kept.")
+        raise TooLarge(sentence.format(tokens=over))
