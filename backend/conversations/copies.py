@@ -27,7 +27,7 @@ _LEASE_SECONDS = 12.0  # how long the writer goes on telling after it was last a
 _RENEW_SECONDS = 4.0
 _SILENCE_SECONDS = 1.5  # a row is read again after so long without a word
 _TELL_SECONDS = 0.05
-_PIECE = 1_200  # characters; in JSON each takes six bytes at most, and a message 7,900
+_PIECE = 600  # characters, of text and of reasoning; in JSON each takes six bytes at most, and a message 7,900
 
 
 def topic_of(answer_id: UUID) -> str:
@@ -74,10 +74,10 @@ class Teller:
             running = self._running.get(answer_id)
             if running is None or lease.until < moment:
                 del self._leases[answer_id]
-            else:
-                self._tell_of(running, lease)
         if self._leases:
             asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell)
+        for answer_id, lease in list(self._leases.items()):
+            self._tell_of(self._running[answer_id], lease)
 
     def _tell_of(self, running: Running, lease: _Lease) -> None:
         live = running.live

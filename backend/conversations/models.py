@@ -11,6 +11,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from backend.core.db import Base, Row, words
 
+MAX_REASON = 300  # characters
+
 
 class Speaker(StrEnum):
     PERSON = "person"
@@ -90,6 +92,7 @@ class Message(Row):
         Index("uq_messages_send_key", "owner_id", "send_key", unique=True),
         CheckConstraint("speaker = 'model' OR status = 'done'", name="question_is_done"),
         CheckConstraint("deleted_at IS NULL OR text = '' AND reasoning = ''", name="deleted_is_empty"),
+        CheckConstraint("deleted_at IS NULL OR status NOT IN ('queued', 'streaming')", name="deleted_has_ended"),
         CheckConstraint("(speaker = 'person') = (send_key IS NOT NULL)", name="question_has_key"),
         CheckConstraint("(status IN ('queued', 'streaming')) = (finished_at IS NULL)", name="finished"),
     )
@@ -109,7 +112,7 @@ class Message(Row):
 
     # An answer
     reasoning: Mapped[str] = mapped_column(default="")
-    reason: Mapped[str] = mapped_column(String(300), default="")  # a sentence: why it did not end well
+    reason: Mapped[str] = mapped_column(String(MAX_REASON), default="")  # a sentence: why it did not end well
     ended_by: Mapped[str | None] = mapped_column(String(40))  # the engine's finish reason
     model_id: Mapped[UUID | None] = mapped_column(ForeignKey("models.id", ondelete="SET NULL"), index=True)
     model_name: Mapped[str] = mapped_column(String(100), default="")  # as it was called then

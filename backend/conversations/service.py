@@ -50,6 +50,7 @@ async def empty(session: AsyncSession, message: Message) -> None:
 
     Where nothing follows it and another version is there, that one takes its place.
     """
+    await session.refresh(message, with_for_update=True)  # as it is now: it may be taken up in this moment
     if message.status.running:
         raise Conflict(_("This answer is still being written. Stop it first."))
     conversation = await session.get_one(Conversation, message.conversation_id)

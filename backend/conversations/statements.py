@@ -102,7 +102,8 @@ SELECT id, parent_id, speaker, text, instruction, context_tokens, context_from,
 FROM messages WHERE conversation_id = %(chat)s
 """
 
-#: Heartbeats and new parts of all answers of a process; returns those that are still its own. A number can only have
+#: Heartbeats and new parts of all answers of a process; returns those that are still its own, and whose person may
+#: still have them: a word that they may not can be lost on its way. A number can only have
 #: been taken by ourselves, in a commit whose success we did not hear of; the newer text is longer.
 SAVE: Final[LiteralString] = """
 WITH news AS (
@@ -113,6 +114,7 @@ WITH news AS (
     UPDATE messages SET heartbeat_at = clock_timestamp(), status = CASE WHEN begun THEN 'streaming' ELSE status END
     FROM news
     WHERE messages.id = news.id AND messages.attempt = news.attempt AND status IN ('queued', 'streaming')
+      AND NOT EXISTS (SELECT FROM users WHERE users.id = owner_id AND disabled_at IS NOT NULL)
     RETURNING messages.id
 ), parts AS (
     INSERT INTO answer_parts (message_id, attempt, number, text, reasoning)
@@ -131,7 +133,7 @@ WITH ended AS (
     SET text = %(text)s, reasoning = %(reasoning)s, status = %(status)s, reason = %(reason)s, ended_by = %(ended_by)s,
         finished_at = clock_timestamp(), provenance = %(provenance)s, context_tokens = %(context_tokens)s,
         context_from = %(context_from)s
-    WHERE id = %(answer)s AND attempt = %(attempt)s AND status IN ('queued', 'streaming') AND deleted_at IS NULL
+    WHERE id = %(answer)s AND attempt = %(attempt)s AND status IN ('queued', 'streaming')
     RETURNING id, conversation_id, finished_at
 ), parts AS (
     DELETE FROM answer_parts WHERE message_id IN (SELECT id FROM ended)

@@ -8,17 +8,19 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from uuid import UUID
 
+import psycopg
 from psycopg.types.json import Jsonb
 
 from backend.conversations import context, prompt, statements, tree
 from backend.conversations.context import Window
 from backend.conversations.live import Phase
-from backend.conversations.models import Status
+from backend.conversations.models import MAX_REASON, Status
 from backend.conversations.prompt import Step
 from backend.conversations.refusals import AccountDeactivated
 from backend.conversations.running import Ended, Running
@@ -31,6 +33,7 @@ from backend.core.errors import AppError, NotFound
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.core.telemetry import new_support_id, support_id
+from backend.core.text import one_line
 from backend.engines.client import JSON, ChatRequest
 from backend.engines.events import EngineFailed, Failure, Overflow
 from backend.engines.failures import failed
@@ -46,6 +49,9 @@ _CUT_OFF = frozenset({Failure.CUT, Failure.TIMEOUT, Failure.UNREACHABLE})
 
 #: Failures after which the engine is looked at without waiting for its turn.
 _SUSPICIOUS = _CUT_OFF | {Failure.DEAD, Failure.AUTH, Failure.LOADING}
+
+#: Failures of an engine that starts, or has too much to do.
+_PASSING = frozenset({Failure.UNREACHABLE, Failure.LOADING, Failure.OVERLOADED})
 
 #: Failures that will not be over in a moment.
 _LASTING = frozenset({Failure.UNREACHABLE, Failure.AUTH, Failure.UNKNOWN_MODEL})
@@ -102,10 +108,7 @@ class Writer:
                 return Ended(Status.INTERRUPTED, interrupted())
             path = await self._path(rows, endpoint)
             request = await self._request(running, path, endpoint)
-            running.live.enter(Phase.READING)
-            async with aclosing(endpoint.client.answer(request)) as batches:
-                async for events in batches:
-                    running.live.take(events)
+            await self._read(running, endpoint, request)
             if running.live.ended_by == "abort":  # it went to sleep, or was shut down in an orderly way
                 return Ended(Status.INTERRUPTED, _("The engine broke this answer off."))
             return Ended(Status.DONE)
@@ -127,6 +130,22 @@ class Writer:
             log.exception("an answer broke off", extra=running.marks)
             sentence = _("Something went wrong on our side (support id {id}). Your question is kept.")
             return Ended(Status.FAILED, sentence.format(id=support_id.get()))
+
+    async def _read(self, running: Running, endpoint: Endpoint, request: ChatRequest) -> None:
+        """What the engine says becomes the answer. One that is taken over waits for an engine that is not ready yet:
+        what ended its first writer may have ended the engine, too."""
+        deadline = time.monotonic() + (self._patience if running.resumed else 0)
+        while True:
+            try:
+                running.live.enter(Phase.READING)
+                async with aclosing(endpoint.client.answer(request)) as batches:
+                    async for events in batches:
+                        running.live.take(events)
+                return
+            except EngineFailed as failure:
+                if failure.kind not in _PASSING or running.live.written or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(self._retry_every)
 
     async def _rows(self, running: Running) -> Sequence[PathRow]:
         found = running.rows
@@ -233,16 +252,20 @@ class Writer:
         running.failure = failure.kind
         if running.endpoint and failure.kind in _SUSPICIOUS:
             self._registry.look_now(running.endpoint.engine_id)
-        cut_off = failure.kind in _CUT_OFF and bool(running.live.text or running.live.reasoning)
+        begun = bool(running.live.text or running.live.reasoning)
+        cut_off = running.goes_on or (failure.kind in _CUT_OFF and begun)
         sentence = f"{failure} {_advice()}" if failure.kind in _LASTING else str(failure)
         return Ended(Status.INTERRUPTED if cut_off else Status.FAILED, sentence)
 
     async def _store_end(self, running: Running, ended: Ended) -> bool:
-        """However long the database is away: an answer that was shown must not be lost."""
+        """However long the database is away, and whatever an engine said: an answer that was shown must not be lost."""
         values = _last_row(running, ended)
         while True:
             try:
                 return bool(await self._direct.as_worker(statements.END, values))
+            except psycopg.DataError:
+                log.exception("the facts of an answer cannot be stored, so it ends without them", extra=running.marks)
+                values |= _NO_FACTS
             except DatabaseGone:
                 if self.gives_up:
                     log.error("the database is away: an answer keeps only what was saved", extra=running.marks)
@@ -273,6 +296,18 @@ def _advice() -> str:
     return _("Choose another model, or tell your administrator.")
 
 
+#: In place of what an engine said of an answer, if a column refuses it.
+_NO_FACTS: dict[str, object] = {
+    "provenance": Jsonb({}),
+    "ended_by": None,
+    "context_tokens": None,
+    "prompt_tokens": 0,
+    "cached_tokens": None,
+    "completion_tokens": 0,
+    "estimated": True,
+}
+
+
 def _last_row(running: Running, ended: Ended) -> dict[str, object]:
     live, endpoint = running.live, running.endpoint
     usage = live.usage
@@ -282,7 +317,7 @@ def _last_row(running: Running, ended: Ended) -> dict[str, object]:
         "text": live.text,
         "reasoning": live.reasoning,
         "status": ended.status.value,
-        "reason": ended.reason,
+        "reason": one_line(ended.reason, MAX_REASON),
         "ended_by": live.ended_by,
         "provenance": Jsonb(running.provenance),
         "context_tokens": running.context_tokens,

@@ -41,6 +41,9 @@ def upgrade() -> None:
     op.create_check_constraint(
         op.f("ck_messages_deleted_is_empty"), "messages", "deleted_at IS NULL OR text = '' AND reasoning = ''"
     )
+    op.create_check_constraint(
+        op.f("ck_messages_deleted_has_ended"), "messages", "deleted_at IS NULL OR status NOT IN ('queued', 'streaming')"
+    )
     op.add_column("deployments", sa.Column("continues", sa.Boolean(), nullable=True))
     op.add_column("deployments", sa.Column("sees", sa.Boolean(), nullable=True))
 
@@ -48,6 +51,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_column("deployments", "sees")
     op.drop_column("deployments", "continues")
+    op.drop_constraint(op.f("ck_messages_deleted_has_ended"), "messages", type_="check")
     op.drop_constraint(op.f("ck_messages_deleted_is_empty"), "messages", type_="check")
     for column in ("resumed", "context_from", "context_tokens", "instruction", "is_continuation", "deleted_at"):
         op.drop_column("messages", column)

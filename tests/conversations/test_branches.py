@@ -283,3 +283,50 @@ async def test_an_answer_that_was_whole_but_for_its_last_row_is_done(desk: Desk,
 
     assert (answer.status, answer.text) == (Status.DONE, "All there is.")
     await lost.hang_up()
+
+
+async def test_a_message_that_is_taken_up_in_the_same_moment_is_not_deleted(desk: Desk, engine: FakeEngine) -> None:
+    """The two would make a row that is deleted and never ends."""
+    engine.script = ("Half ", STALL)
+    turn = await desk.ask("Tell me")
+    await desk.written(turn, "Half ")
+    half = await desk.stop(turn.answer.id)
+
+    async with desk.db.as_person(desk.owner.id) as session:
+        loaded = await session.get_one(Message, turn.answer.id)
+        await desk.turns.proceed(half)
+        with pytest.raises(Conflict):
+            await service.empty(session, loaded)
+
+    assert (await desk.stop(turn.answer.id)).text.startswith("Half")
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_an_answer_that_cannot_go_on_after_all_stays_interrupted(
+    desk: Desk, engine: FakeEngine, status: int
+) -> None:
+    """With its text and the way on it had."""
+    engine.plan(("Half", finish("length")), refusal(status, "no"))
+    turn = await desk.ask("Tell me")
+    half = await desk.ended(turn)
+
+    await desk.turns.proceed(half)
+    answer = await desk.ended(turn)
+
+    assert (answer.status, answer.text) == (Status.INTERRUPTED, "Half")
+    assert answer.reason
+
+
+async def test_an_answer_that_is_taken_over_waits_for_an_engine_that_starts(desk: Desk, engine: FakeEngine) -> None:
+    engine.script = ("One, ", STALL)
+    turn = await desk.ask("Count")
+    await desk.written(turn, "One, ")
+    lost = await desk.lose(turn)
+    loading = refusal(503, "Loading model")
+    engine.plan(*[loading] * 6)  # the client asks twice each time
+    engine.script = ("One, ", "two.")
+
+    answer = await desk.ended(turn)
+
+    assert (answer.status, answer.text) == (Status.DONE, "One, two.")
+    await lost.hang_up()

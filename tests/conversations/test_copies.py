@@ -13,7 +13,7 @@ from backend.conversations.turns import Turns
 from backend.core.bus import Bus
 from backend.core.settings import Settings
 from tests.conversations.conftest import Desk
-from tests.fakes.engine import STALL, FakeEngine
+from tests.fakes.engine import STALL, FakeEngine, event
 from tests.site import QUICK
 
 
@@ -158,3 +158,21 @@ async def test_a_reader_elsewhere_notices_when_the_writer_has_died(
 )
 def test_a_piece_is_put_where_it_belongs(known: str, at: int, piece: str, grown: str | None) -> None:
     assert _grown(known, at, piece) == grown
+
+
+async def test_characters_that_take_much_room_silence_nobody(desk: Desk, engine: FakeEngine, other: Turns) -> None:
+    """A message between processes is bounded, whatever a model writes: four bytes each, and as much of thoughts."""
+    go_on = asyncio.Event()
+    large = {"reasoning": "\U0001f600" * 1_200, "content": "\x01" * 1_200}
+    engine.script = ("a", go_on, event({"choices": [{"index": 0, "delta": large}]}), STALL)
+    turn = await desk.ask("Tell me")
+
+    async with asyncio.timeout(10), other.follow(turn.answer.id) as copy:
+        while copy.text != "a":
+            await copy.news(copy.version)
+        go_on.set()
+        while len(copy.text) < 1_201:
+            await copy.news(copy.version)
+        assert copy.reasoning == large["reasoning"]
+
+    await desk.stop(turn.answer.id)

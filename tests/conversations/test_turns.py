@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from backend.accounts.models import User
-from backend.conversations import statements
+from backend.conversations import statements, writing
 from backend.conversations.asking import AnswerInProgress
 from backend.conversations.models import Status
 from backend.core.direct import Direct
@@ -438,3 +438,40 @@ async def test_an_engine_that_is_away_leaves_a_way_on(desk: Desk, engine: FakeEn
     answer = await desk.ended(await desk.ask("Hello"))
 
     assert answer.reason.endswith("Choose another model, or tell your administrator.")
+
+
+async def test_an_answer_whose_facts_no_column_holds_ends_without_them(
+    desk: Desk, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = writing._last_row
+    monkeypatch.setattr(writing, "_last_row", lambda *given: real(*given) | {"context_tokens": 2**40})
+    engine.script = ("Here.",)
+
+    answer = await desk.ended(await desk.ask("Hello"))
+
+    assert (answer.status, answer.text, answer.attempt) == (Status.DONE, "Here.", 1)
+
+
+async def test_a_long_reason_is_cut(desk: Desk, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_advice", lambda: "word " * 200)
+    engine.plan(refusal(401, "Unauthorized"))
+
+    answer = await desk.ended(await desk.ask("Hello"))
+
+    assert answer.status is Status.FAILED
+    assert len(answer.reason) <= 300
+
+
+async def test_the_answer_of_somebody_deactivated_ends_although_nobody_was_told(
+    desk: Desk, engine: FakeEngine, owner_url: str
+) -> None:
+    """The word of it may be lost on its way between processes."""
+    engine.script = ("Half ", STALL)
+    turn = await desk.ask("Hello")
+    await desk.written(turn, "Half ")
+
+    async with await psycopg.AsyncConnection.connect(owner_url, autocommit=True) as other:
+        await other.execute("UPDATE users SET disabled_at = now() WHERE id = %s", [desk.owner.id])
+
+    await engine.until(lambda fake: fake.running == 0)
+    assert (await desk.ended(turn)).text == "Half "
