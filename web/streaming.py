@@ -5,7 +5,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 HEARTBEAT_SECONDS = 15
+_LAST_WORD_SECONDS = 1
 
 # A carriage return alone ends a line, too, for whoever reads a stream; what came after it would be lost.
 _LINE_END = re.compile("\r\n|\r|\n")
@@ -107,7 +108,9 @@ class EventStream(Response):
                 results = await asyncio.gather(writer, *others, return_exceptions=True)
                 await self._events.aclose()
         if told.is_set():
-            await send({"type": "http.response.body", "body": b""})
+            with suppress(TimeoutError):  # whoever reads nothing is not waited for
+                async with asyncio.timeout(_LAST_WORD_SECONDS):
+                    await send({"type": "http.response.body", "body": b""})
         if isinstance(results[0], Exception):
             raise results[0]
 

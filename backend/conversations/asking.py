@@ -7,7 +7,7 @@ edited needs more than one; then they are one transaction.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from backend.conversations import context, queries, statements
 from backend.conversations.live import LiveAnswer, Tick
@@ -49,6 +49,16 @@ class _SentTwice(Conflict):
 class _NoSuchModel(BadInput):
     def __init__(self) -> None:
         super().__init__(_("This model is not here any more. Choose another one; your text is kept."))
+
+
+class _NothingToSend(BadInput):
+    def __init__(self) -> None:
+        super().__init__(_("There is nothing to send yet."))
+
+
+class _WholeOrPassed(Conflict):
+    def __init__(self) -> None:
+        super().__init__(_("This answer is whole, or the conversation has gone on from it. Reload the page."))
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,7 @@ class Asking:
             }
             turn, rows = await self._store(values, question, offer, is_first=conversation_id is None)
         except (_NoSuchModel, _SentTwice):
-            if earlier := await self._sent_before(owner_id, question.send_key, text):
+            if earlier := await self._sent_before(owner_id, conversation_id, question.send_key, text):
                 return earlier, None
             raise
         return turn, self._new(turn.answer, offer, is_only=True, rows=rows)
@@ -155,11 +165,24 @@ class Asking:
         with broken(uq_messages_running=AnswerInProgress()):
             (found,) = await self._direct.as_person(answer.owner_id, (statements.REOPEN, values))
         if not found:
-            raise Conflict(_("This answer is whole, or the conversation has gone on from it. Reload the page."))
+            raise _WholeOrPassed
         (row,) = found
         live = LiveAnswer(row.attempt, row.text, row.reasoning, tick=self._tick)
         earlier = segments(row.provenance)
         return Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, earlier=earlier)
+
+    async def wish_to_go_on(self, answer: Message) -> Question:
+        """The question that stands for going on, under the same conditions; two presses are one question."""
+        if answer.model_id is None:
+            raise _NoSuchModel
+        key = uuid5(answer.id, f"go on after attempt {answer.attempt}")
+        async with self._sessions.as_person(answer.owner_id) as session:
+            conversation = await session.get_one(Conversation, answer.conversation_id)
+            asked_before = await session.scalar(queries.sent_with(answer.owner_id, key)) is not None
+        if not answer.broke_off or not (conversation.leaf_id == answer.id or asked_before):
+            raise _WholeOrPassed
+        text = _("Please go on exactly where you stopped.")
+        return Question(text, answer.model_id, key, after=answer.id, is_continuation=True)
 
     def _new(
         self, answer: Message, offer: Offer, *, is_only: bool = False, rows: Sequence[PathRow] | None = None
@@ -172,8 +195,8 @@ class Asking:
 
     def _checked(self, question: Question) -> str:
         text = clean(question.text).strip("\n")
-        if not text.strip() and not question.files:
-            raise BadInput(_("There is nothing to send yet."))
+        if not text.strip() and not question.files and question.edits is None:
+            raise _NothingToSend
         size = len(text.encode())
         if size > self._message_bytes:
             raise TooLarge(
@@ -201,12 +224,14 @@ class Asking:
             raise NotFound(_("The message you edited is not here any more. Your text is kept."))
         return edited.parent_id
 
-    async def _sent_before(self, owner_id: UUID, send_key: UUID, text: str) -> Turn | None:
+    async def _sent_before(
+        self, owner_id: UUID, conversation_id: UUID | None, send_key: UUID, text: str
+    ) -> Turn | None:
         async with self._sessions.as_person(owner_id) as session:
             question = await session.scalar(queries.sent_with(owner_id, send_key))
             if question is None:
                 return None
-            if question.text != text:
+            if question.text != text or conversation_id not in (None, question.conversation_id):
                 raise Conflict(_("This was sent already, with another text. Reload the page and send it again."))
             conversation = await session.get_one(Conversation, question.conversation_id)
             answer = await session.scalar(queries.newest_answer_to(question.id))
@@ -250,14 +275,17 @@ class Asking:
             found = (await (await session.connection()).exec_driver_sql(statement, values)).all()
             if not found:
                 return (), ()
+            kept = 0
             if question.edits is not None:
-                await files.copy(session, {question.edits: values["question"]})
+                kept = await files.copy(session, {question.edits: values["question"]})
+            if not kept and not question.files and not values["text"].strip():
+                raise _NothingToSend
             carried = await files.attach(
                 session,
                 values["owner"],
                 question.files,
                 values["question"],
-                most=self._files_per_message,
+                most=max(0, self._files_per_message - kept),
                 refuse_pictures=sight.refusal(offer, self._registry.offers),
             )
         return found, carried

@@ -117,6 +117,11 @@ class Copies:
         for copy in self._copies.values():
             copy.live.finish()
 
+    def end(self, answer_id: UUID) -> None:
+        """The answer is written here from now on, and there is more to see of it."""
+        if copy := self._copies.get(answer_id):
+            copy.live.finish()
+
     @asynccontextmanager
     async def of(self, answer_id: UUID) -> AsyncIterator[LiveAnswer]:
         """Grows as the original does; finished when that has ended or nobody writes it any more."""

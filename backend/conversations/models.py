@@ -126,6 +126,13 @@ class Message(Row):
     heartbeat_at: Mapped[datetime | None]
     resumed: Mapped[int] = mapped_column(Integer, default=0)  # by itself, since a person last asked for it
 
+    @property
+    def broke_off(self) -> bool:
+        """An answer that has text and could go on from it; `statements.REOPEN` compares the same."""
+        ended_early = self.status in (Status.STOPPED, Status.INTERRUPTED, Status.FAILED)
+        at_its_limit = self.status is Status.DONE and self.ended_by == "length"
+        return bool(self.text) and (ended_early or at_its_limit)
+
 
 class AnswerPart(Base):
     """What a running answer gained since the last part, about once a second; folded into the message at the end."""

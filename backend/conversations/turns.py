@@ -180,13 +180,19 @@ class Turns:
         await self._begin(running, began)
         return again
 
-    async def proceed(self, answer: Message) -> None:
-        """Take an answer up where it broke off; only its text grows. See `can_proceed`.
+    async def proceed(self, answer: Message) -> UUID:
+        """Go on with an answer where it broke off; returns the answer that is written now.
 
-        Raises AnswerInProgress, Conflict (it is whole, or not the last one), BadInput (the model is gone).
+        It is the same one, whose text only grows, where `can_proceed`; else that of a new turn, the same one however
+        often it is asked for. Raises AnswerInProgress, Conflict (it is whole, or not the last one), BadInput (the
+        model is gone).
         """
         self._refuse_while_draining()
-        self._start(await self._asking.reopened(answer))
+        if self.can_proceed(answer):
+            self._start(await self._asking.reopened(answer))
+            return answer.id
+        wish = await self._asking.wish_to_go_on(answer)
+        return (await self.ask(answer.owner_id, answer.conversation_id, wish)).answer.id
 
     def can_proceed(self, answer: Message) -> bool:
         """Whether an engine of its model picks an answer up where it broke off; else only a new turn can go on."""
@@ -211,6 +217,7 @@ class Turns:
 
     def _start(self, running: Running) -> None:
         self._running[running.answer_id] = running
+        self._copies.end(running.answer_id)
         running.task = asyncio.create_task(self._write(running), name=f"answer {running.answer_id}")
 
     async def _write(self, running: Running) -> None:

@@ -122,7 +122,7 @@ class Writer:
             status = Status.INTERRUPTED if running.goes_on else Status.FAILED
             return Ended(status, f"{error} {_advice()}")
         except AppError as error:
-            return Ended(Status.FAILED, str(error))
+            return Ended(Status.INTERRUPTED if running.goes_on else Status.FAILED, str(error))
         except DatabaseGone:
             return Ended(Status.FAILED, _("The database did not answer. Your question is kept."))
         except Exception:
@@ -207,6 +207,8 @@ class Writer:
                 max_tokens = max(1, min(max_tokens, window.size - tokens))
         running.context_from = None if shown[0].id == path[0].id else shown[0].id
         running.prompt = prompt.build(shown, offer.system_prompt, system_role=offer.system_role)
+        if not any(message["role"] == "user" for message in running.prompt):
+            raise NotFound(_("The question of this answer was deleted. Ask it again."))
         extra: dict[str, JSON] = {}
         if endpoint.engine_kind in ("vllm", "sglang"):
             # A salt per person, so that nobody can tell from timing what others asked (CVE-2025-46570).

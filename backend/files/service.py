@@ -118,12 +118,12 @@ async def attach(
     return files
 
 
-async def copy(session: AsyncSession, copies: Mapping[UUID, UUID]) -> None:
+async def copy(session: AsyncSession, copies: Mapping[UUID, UUID]) -> int:
     """What one message carries, another carries too: new rows for the same bytes. `copies` leads from one to the
-    other, and all are of one person."""
+    other, and all are of one person. Returns how many files it were."""
     files = (await session.scalars(queries.of_messages(copies))).all()
     if not files:
-        return
+        return 0
     await _hold(session, files[0].owner_id)
     session.add_all(
         File(
@@ -137,6 +137,7 @@ async def copy(session: AsyncSession, copies: Mapping[UUID, UUID]) -> None:
         if file.message_id
     )
     await session.flush()
+    return len(files)
 
 
 async def remove_unsent(session: AsyncSession, owner_id: UUID, file_id: UUID) -> None:

@@ -330,3 +330,38 @@ async def test_an_answer_that_is_taken_over_waits_for_an_engine_that_starts(desk
 
     assert (answer.status, answer.text) == (Status.DONE, "One, two.")
     await lost.hang_up()
+
+
+async def test_two_presses_of_continue_are_one_new_turn(desk: Desk, engine: FakeEngine) -> None:
+    """Where the engine cannot pick an answer up; neither does a whole answer go on in this way."""
+    engine.continues = False
+    await desk.probed_again(engine)
+    engine.plan(("Half", finish("length")), ("The rest.",))
+    turn = await desk.ask("Tell me")
+    half = await desk.ended(turn)
+
+    first = await desk.turns.proceed(half)
+    rest = await until_ended(desk, await desk.message(first))
+    second = await desk.turns.proceed(half)
+
+    assert first == second != half.id
+    assert await shown(desk, turn) == ["Tell me", "Half", "Please go on exactly where you stopped.", "The rest."]
+    with pytest.raises(Conflict):
+        await desk.turns.proceed(rest)
+
+
+async def test_an_answer_whose_question_was_deleted_is_not_asked_for_again(desk: Desk, engine: FakeEngine) -> None:
+    engine.plan(("Half", finish("length")))
+    turn = await desk.ask("Tell me")
+    half = await desk.ended(turn)
+    async with desk.db.as_person(desk.owner.id) as session:
+        await service.empty(session, await session.get_one(Message, turn.question.id))
+
+    await desk.turns.proceed(half)
+    answer = await desk.ended(turn)
+    again = await until_ended(desk, await desk.turns.regenerate(answer))
+
+    assert (answer.status, answer.text) == (Status.INTERRUPTED, "Half")
+    assert again.status is Status.FAILED
+    assert answer.reason == again.reason == "The question of this answer was deleted. Ask it again."
+    assert len(engine.requests) == 1

@@ -176,3 +176,19 @@ async def test_characters_that_take_much_room_silence_nobody(desk: Desk, engine:
         assert copy.reasoning == large["reasoning"]
 
     await desk.stop(turn.answer.id)
+
+
+async def test_a_reader_of_a_copy_moves_on_when_the_answer_is_taken_over_here(desk: Desk, engine: FakeEngine) -> None:
+    """A copy of what its own process writes would only be told of by the row, in jumps."""
+    engine.script = ("One, ", STALL, "two.")
+    turn = await desk.ask("Count")
+    await desk.written(turn, "One, ")
+    lost = await desk.lose(turn)
+
+    async with asyncio.timeout(5), desk.turns.follow(turn.answer.id) as copy:
+        live = await desk.taken_over(turn)
+        assert copy is not live
+        assert copy.finished
+
+    await desk.stop(turn.answer.id)
+    await lost.hang_up()

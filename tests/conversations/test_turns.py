@@ -475,3 +475,13 @@ async def test_the_answer_of_somebody_deactivated_ends_although_nobody_was_told(
 
     await engine.until(lambda fake: fake.running == 0)
     assert (await desk.ended(turn)).text == "Half "
+
+
+async def test_a_key_of_another_conversation_is_not_the_same_send(desk: Desk, engine: FakeEngine) -> None:
+    key = new_id()
+    one, other = await desk.ask("Hello", key=key), await desk.ask("Elsewhere")
+    await desk.ended(one)
+    await desk.ended(other)
+
+    with pytest.raises(Conflict):
+        await desk.ask("Hello", other.conversation, key=key)

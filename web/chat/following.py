@@ -67,7 +67,8 @@ async def events(
             break
         if turns.is_draining:
             return
-        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        if turns.live(answer.id) is None:  # else it was taken over here meanwhile
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
     yield Event("", name="finished")
 
 

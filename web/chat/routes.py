@@ -15,7 +15,7 @@ from backend.conversations.models import Conversation, Message, Speaker
 from backend.conversations.turns import Turns
 from backend.core.clock import now
 from backend.core.db import Session, after_commit
-from backend.core.errors import Conflict, Forbidden, NotFound
+from backend.core.errors import Forbidden, NotFound
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.engines.registry import Registry
@@ -134,25 +134,10 @@ async def regenerate(
 
 
 @router.post("/chat/{conversation_id}/messages/{message_id}/continue")
-async def proceed(
-    request: Request, message: OwnMessage, turns: RunningTurns, key: Annotated[UUID | None, Form()] = None
-) -> Response:
+async def proceed(request: Request, message: OwnMessage, turns: RunningTurns) -> Response:
     """Go on with an answer where it broke off; in a turn of its own where its engine cannot pick it up."""
     _require_answer(message)
-    goes_on = message.id
-    if turns.can_proceed(message):
-        await turns.proceed(message)
-    elif message.model_id is None:
-        raise Conflict(_("The model of this answer is not here any more. Answer again with another one."))
-    else:
-        go_on = Question(
-            _("Please go on exactly where you stopped."),
-            message.model_id,
-            key or new_id(),
-            after=message.id,
-            is_continuation=True,
-        )
-        goes_on = (await turns.ask(message.owner_id, message.conversation_id, go_on)).answer.id
+    goes_on = await turns.proceed(message)
     return await _whole_thread(request, turns, message.conversation_id, goes_on, announce="continued")
 
 
