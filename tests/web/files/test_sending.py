@@ -101,3 +101,24 @@ async def test_what_cannot_go_along_stops_the_send(
     ):
         assert words in reply.text
     assert counts(owner_url) == before
+
+
+async def test_an_edited_question_keeps_its_files_and_the_limit_counts_them(
+    browser: OpenBrowser, alice: User, site: Site, engine: FakeEngine, owner_url: str
+) -> None:
+    page = await browser(alice)
+    model = (await site.until_offered("fake-8b"))["fake-8b"]
+    most = site.settings.files_per_message
+    first = [await attach(page, f"part {n}".encode(), f"{n}.txt", model) for n in range(most - 1)]
+    begun = await page.send("", model=model, file=first)
+    chat = begun.headers["hx-push-url"]
+    question, answer = re.findall(r'id="message-([0-9a-f-]{36})"', begun.text)
+    more = [await attach(page, f"more {n}".encode(), f"more-{n}.txt", model) for n in range(2)]
+    await page.read(f"{chat}/messages/{answer}/events")
+
+    too_many = await page.send("Again", model=model, to=chat, edits=question, file=more)
+    edited = await page.send("", model=model, to=chat, edits=question, file=more[:1])
+
+    assert too_many.status_code == 422
+    assert edited.status_code == 200
+    assert counts(owner_url)[:2] == (2, (most - 1) + most + 1)
