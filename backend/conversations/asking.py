@@ -10,6 +10,7 @@ from typing import Any, LiteralString
 from uuid import UUID, uuid5
 
 from backend.conversations import context, queries, statements
+from backend.conversations.context import Window
 from backend.conversations.live import LiveAnswer, Tick
 from backend.conversations.models import Conversation, Message, Speaker, Status, TitleSource
 from backend.conversations.refusals import AccountDeactivated, NoSuchConversation
@@ -26,6 +27,7 @@ from backend.core.text import clean
 from backend.engines.registry import Offer, Registry
 from backend.files import queries as attachments, service as files, sight
 from backend.files.models import File
+from backend.usage.service import estimate
 
 _MAX_INSTRUCTION = 500  # characters
 
@@ -353,10 +355,9 @@ def _empty_answer(values: dict[str, Any]) -> Message:
 
 def _fits(text: str, offer: Offer) -> None:
     """Refuse what no model of this size can read, however it counts; the exact count is made before it is sent."""
-    windows = [endpoint.context_length for endpoint in offer.endpoints]
-    if None in windows or not windows:
+    sizes = [endpoint.context_length for endpoint in offer.endpoints if endpoint.context_length]
+    if not sizes or len(sizes) < len(offer.endpoints) or context.at_least(text) <= max(sizes):
         return
-    over = context.at_least(text) - max(window for window in windows if window)
-    if over > 0:
-        sentence = _("This message is too long for this model: over by {tokens:,} tokens. Your text is kept.")
-        raise TooLarge(sentence.format(tokens=over))
+    over = estimate(len(text)) - Window.of(max(sizes), offer.max_tokens).for_prompt
+    sentence = _("This message is too long for this model: over by about {tokens:,} tokens. Your text is kept.")
+    raise TooLarge(sentence.format(tokens=over))

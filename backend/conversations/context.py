@@ -43,7 +43,7 @@ def kept(path: Sequence[Step]) -> Sequence[Step]:
     first = next(
         (step.context_from for step in reversed(path) if step.speaker == Speaker.MODEL and not step.is_empty), None
     )
-    return path if first is None else [step for step in path if step.id >= first]
+    return path[next((number for number, step in enumerate(path) if step.id == first), 0) :]
 
 
 def tokens_of(path: Sequence[Step], system_prompt: str = "") -> int:

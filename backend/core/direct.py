@@ -129,5 +129,5 @@ async def _in_one_transaction(connection: AsyncConnection, statements: Sequence[
         # After one that failed Postgres skips the rest, and with it the preparing of statements that psycopg takes for
         # prepared from now on. So both begin anew.
         if not connection.closed:
-            await connection.execute("DEALLOCATE ALL")
+            await connection.execute("DEALLOCATE ALL", prepare=False)
         raise

@@ -174,7 +174,7 @@ def _overflow_sentence(overflow: Overflow) -> str:
     if overflow.answer_only:
         return _("The longest answer allowed here does not fit this model. An admin can lower it.")
     if overflow.window and overflow.prompt_tokens and not overflow.at_least:
-        return _("This is too long for the model, which reads %(window)s tokens: over by %(over)s tokens.") % numbers
+        return _("This is too long for the model: over by %(over)s tokens.") % numbers
     if overflow.window:
         return _("This conversation is longer than the %(window)s tokens the model can read.") % numbers
     return _("This conversation is longer than the model can read.")

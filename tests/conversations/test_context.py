@@ -1,7 +1,6 @@
 """How much of a conversation a model is shown."""
 
 from collections.abc import Iterator
-from uuid import UUID
 
 import pytest
 
@@ -12,7 +11,8 @@ from backend.conversations.prompt import Step
 from backend.core.errors import TooLarge
 from backend.core.ids import new_id
 from tests.conversations.conftest import Desk
-from tests.fakes.engine import FakeEngine
+from tests.fakes.engine import FakeEngine, finish, usage
+from tests.fakes.script import DONE, T
 
 WORD = "seven !"  # two tokens by estimate
 
@@ -96,6 +96,17 @@ async def test_a_long_conversation_goes_on_with_its_newest_messages(desk: Desk, 
     assert all(asked.prompt_tokens <= 600 for asked in engine.requests)
 
 
+async def test_more_tokens_than_the_window_has_are_not_believed(desk: Desk, engine: FakeEngine) -> None:
+    engine.plan((T("Fine."), finish(), usage(1_500, 5), DONE), (T("Fine."), finish(), usage(500, 5), DONE))
+    turn = await desk.ask("Hello")
+
+    wrong = await desk.ended(turn)
+    right = await desk.ended(await desk.ask("And now?", turn.conversation))
+
+    assert (wrong.context_tokens, right.context_tokens) == (None, 505)
+    assert wrong.provenance["prompt_tokens"] == 1_500, "what the engine told is kept as it told it"
+
+
 async def test_a_question_that_cannot_fit_says_by_how_much(desk: Desk, engine: FakeEngine) -> None:
     answer = await desk.ended(await desk.ask("word " * 700))
 
@@ -106,7 +117,7 @@ async def test_a_question_that_cannot_fit_says_by_how_much(desk: Desk, engine: F
 
 
 async def test_what_no_model_of_this_size_can_read_is_refused_at_once(desk: Desk, engine: FakeEngine) -> None:
-    with pytest.raises(TooLarge, match="over by 400 tokens"):
+    with pytest.raises(TooLarge, match="over by about 1,836 tokens"):
         await desk.ask("x" * 8_000)
 
 
@@ -122,10 +133,3 @@ async def test_the_longest_answer_is_fitted_to_the_room(desk: Desk, engine: Fake
     asked = engine.requests[-1]
     assert asked.body["max_tokens"] + asked.prompt_tokens <= 600
     assert asked.body["max_tokens"] > 400
-
-
-def test_ids_grow_along_a_path_so_that_a_cut_is_found_by_comparing() -> None:
-    ids = [new_id() for _number in range(100)]
-
-    assert ids == sorted(ids)
-    assert isinstance(ids[0], UUID)

@@ -41,7 +41,7 @@ async def test_a_statement_that_is_refused_leaves_the_connection_fit_for_the_nex
     after = ("SELECT %(name)s::text AS name", {"name": "after"})
     async with Direct(database, connections=1) as direct:
         await direct.as_person(nobody, twice, after)
-        for _number in range(4):
+        for _number in range(6):
             with pytest.raises(psycopg.errors.UniqueViolation):
                 await direct.as_person(nobody, twice, after)
             ((row,),) = await direct.as_person(nobody, after)

@@ -75,7 +75,7 @@ def test_overflow_tells_the_numbers_it_knows() -> None:
     nothing = refused(400, body("Context size has been exceeded."))
     answer = refused(400, body("max_tokens=9 cannot be greater than max_model_len=8."))
 
-    assert str(exact) == "This is too long for the model, which reads 1,024 tokens: over by 19,007 tokens."
+    assert str(exact) == "This is too long for the model: over by 19,007 tokens."
     assert str(bound) == "This conversation is longer than the 4,096 tokens the model can read."
     assert str(nothing) == "This conversation is longer than the model can read."
     assert str(answer) == "The longest answer allowed here does not fit this model. An admin can lower it."

@@ -13,6 +13,7 @@ from backend.conversations.models import Conversation, Message, Speaker, Status
 from backend.conversations.prompt import Step
 from backend.conversations.turns import Turns
 from backend.core.i18n import _
+from backend.engines.events import Failure
 from backend.engines.registry import Offer, Registry
 from backend.files import queries as attachments
 from web.chat import markdown, provenance
@@ -84,6 +85,8 @@ class MessageView:
     def way_on(self) -> Literal["continue", "regenerate", ""]:
         """What its last line offers, where it did not end well."""
         row = self.row
+        if row.provenance.get("failure") == Failure.OVERFLOW:
+            return ""  # the question has to be shortened
         if row.status is Status.FAILED or (not row.text and row.ended_by != "length"):
             return "regenerate"
         broke_off = row.status in (Status.STOPPED, Status.INTERRUPTED) or row.ended_by == "length"

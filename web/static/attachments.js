@@ -166,7 +166,7 @@
 
   on("htmx:before:request", ({target}) => {
     if (target !== form) return;
-    for (const chip of tray().querySelectorAll("[data-file]")) chip.dataset.sent = "";
+    for (const chip of tray().querySelectorAll("[data-file], .notice")) chip.dataset.sent = "";
   });
 
   on("htmx:after:swap", () => {

@@ -170,7 +170,7 @@
     clearTimeout(saving);
     if (!form || isLeaving) return;
     try {
-      if (wholeText()) sessionStorage.setItem(draftName(), JSON.stringify({text: box.value, pasted, writtenAt}));
+      if (wholeText()) sessionStorage.setItem(draftName(), JSON.stringify({text: box.value, pasted, writtenAt, files: hasFiles()}));
       else sessionStorage.removeItem(draftName());
     } catch (error) {
       if (error.name !== "QuotaExceededError") throw error; // more than a browser keeps: it lasts as long as the page
@@ -185,6 +185,7 @@
     const note = clone("draft");
     writtenAt = draft.writtenAt;
     note.firstChild.textContent = note.firstChild.textContent.replace("{time}", clockTime(writtenAt));
+    note.querySelector("[data-lost-files]").hidden = !draft.files;
     note.querySelector("[data-discard]").addEventListener("click", discardDraft);
     form.insertAdjacentElement("afterend", note); // not form.after(): a field has that name
     box.setAttribute("aria-describedby", note.id);
@@ -253,8 +254,9 @@
 
   // What no model could read comes back into the box, to be shortened, unless something else is there by now.
   function giveBack() {
-    const answer = attempt?.question && document.getElementById(attempt.question)?.nextElementSibling;
-    if (!answer?.querySelector("[data-too-long]") || wholeText() || hasFiles()) return;
+    const question = attempt?.question && document.getElementById(attempt.question);
+    const isTooLong = question?.nextElementSibling?.querySelector("[data-too-long]");
+    if (!isTooLong || question.querySelector(".chip") || wholeText() || hasFiles()) return; // files cannot come back
     box.value = attempt.text;
     attempt.parts.forEach(addPasted);
     attempt = null;
