@@ -173,6 +173,12 @@ def _beside(message_id: UUID, ids: Sequence[UUID]) -> Siblings | None:
     )
 
 
+async def load_used(session: AsyncSession, leaf: Message) -> int:
+    """Tokens of the branch that ends here."""
+    messages = await session.scalars(queries.messages_of(leaf.conversation_id))
+    return context.tokens_of(context.kept([_step(message) for message in tree.path(messages, leaf.id)]))
+
+
 def gauge(registry: Registry, model_id: UUID | None, messages: Sequence[MessageView]) -> Gauge | None:
     """How full the model's window is after these messages; None where nobody knows how large it is."""
     offer = registry.offer(model_id)

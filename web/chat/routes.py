@@ -179,7 +179,8 @@ async def stop(
         return RedirectResponse(f"/chat/{message.conversation_id}", status_code=303)
     async with sessions.as_person(message.owner_id) as fresh:
         stopped = await find_message(fresh, message.owner_id, message.conversation_id, message.id)
-        return partial(request, "chat/_message.html", message=await pages.load_message(fresh, turns, stopped))
+        shown, used = await pages.load_message(fresh, turns, stopped), await pages.load_used(fresh, stopped)
+        return partial(request, "chat/_stopped.html", message=shown, used=used)
 
 
 @router.post("/chat/{conversation_id}/title")

@@ -138,6 +138,8 @@
     const toasts = document.getElementById("toasts");
     while (toasts?.children.length > 3) toasts.firstElementChild.remove();
   };
+  // What was said of an earlier try is not true any more once one has come through.
+  on("htmx:before:swap", ({detail: {ctx}}) => ctx.response?.status < 400 && ctx.request.method === "POST" && document.getElementById("toasts").replaceChildren());
   const toast = (name) => {
     document.getElementById("toasts").append(document.getElementById(`text-${name}`).content.cloneNode(true));
     trim();
