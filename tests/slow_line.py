@@ -13,7 +13,7 @@ _SOCKET = ".s.PGSQL.5432"
 
 
 class SlowLine:
-    """`async with SlowLine(url, folder) as line`: connect to `line.url`, and set `line.seconds`."""
+    """`async with SlowLine(url, folder) as line`: connect to `line.url`, set `line.seconds`, count `line.trips`."""
 
     def __init__(self, url: str, folder: Path) -> None:
         there = make_url(url).query["host"]
@@ -22,6 +22,7 @@ class SlowLine:
         self._folder = folder
         self.url = url.partition("?")[0] + f"?host={quote(str(folder), safe='')}"
         self.seconds = 0.0
+        self.trips = 0  # questions that were asked after the answer to the one before had come, on all connections
         self._lines: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -38,7 +39,8 @@ class SlowLine:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back, there = await asyncio.open_unix_connection(self._there)
-        both = asyncio.gather(self._carry(reader, there), self._carry(back, writer, slow=True))
+        waits = asyncio.Event()  # for an answer
+        both = asyncio.gather(self._carry(reader, there, waits), self._carry(back, writer, waits, slow=True))
         task = asyncio.current_task()
         assert task
         self._lines.add(task)
@@ -50,14 +52,24 @@ class SlowLine:
             there.close()
             writer.close()
 
-    async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, slow: bool = False) -> None:
+    @staticmethod
+    def _deliver(target: asyncio.StreamWriter, data: bytes, waits: asyncio.Event) -> None:
+        waits.clear()
+        target.write(data)
+
+    async def _carry(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, waits: asyncio.Event, *, slow: bool = False
+    ) -> None:
         """What belongs to one reply comes late together: it is the distance that is long, not the line that is thin."""
         loop = asyncio.get_running_loop()
         while data := await source.read(1 << 16):
-            if slow and self.seconds:
-                loop.call_later(self.seconds, target.write, data)
-            else:
-                target.write(data)
+            if slow:
+                loop.call_later(self.seconds, self._deliver, target, data, waits)
+                continue
+            if not waits.is_set():
+                waits.set()
+                self.trips += 1
+            target.write(data)
         if slow:
             await asyncio.sleep(self.seconds)
         target.close()

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from backend.accounts.models import Role, User
+from backend.conversations.turns import Timing
 from backend.core.db import Sessions
 from backend.core.ids import new_id
 from backend.core.settings import Settings
@@ -248,7 +249,6 @@ async def test_people_wait_while_postgres_restarts_and_lose_nothing(
     engine.plan(*[long] * 5)
     engine.script = ("Fine.",)
     running = [stream_of((await browsers[-1].send(f"Long {number}", model=model)).text) for number in range(5)]
-    reading = [asyncio.create_task(browsers[-1].read(stream)) for stream in running]
     acknowledged: list[str] = []
     worked: dict[int, list[float]] = {number: [] for number in range(20)}
     refused: list[httpx.Response] = []
@@ -269,17 +269,21 @@ async def test_people_wait_while_postgres_restarts_and_lose_nothing(
             await asyncio.sleep(0.1)
 
     async def read(browser: Browser, stream: str) -> None:
-        """To the end; a stream that is refused is asked for again, as the page does."""
+        """To the end; a stream that is refused or ends before is asked for again, as the page does."""
         headers = {"accept": "text/event-stream", "hx-request": "true"}
         while True:
             async with browser.http.stream("GET", stream, headers=headers) as reply:
                 if reply.status_code == 200:
-                    assert [event async for event in read_events(reply.aiter_lines())][-1].name == "finished"
-                    return
-                await reply.aread()
-                refused.append(reply)
+                    async for event in read_events(reply.aiter_lines()):
+                        if event.name == "finished":
+                            return
+                        headers["last-event-id"] = event.id or headers.get("last-event-id", "")
+                else:
+                    await reply.aread()
+                    refused.append(reply)
             await asyncio.sleep(0.1)
 
+    reading = [asyncio.create_task(read(browsers[-1], stream)) for stream in running]
     living = [asyncio.create_task(live(number)) for number in range(20)]
     await asyncio.sleep(0.7)
     away = time.monotonic()
@@ -297,7 +301,7 @@ async def test_people_wait_while_postgres_restarts_and_lose_nothing(
     leave.set()
     await asyncio.gather(*living)
     async with asyncio.timeout(20):
-        ended = await asyncio.gather(*reading)
+        await asyncio.gather(*reading)  # every stream tells its end
 
     slowest = max(min(moment for moment in moments if moment > back) - back for moments in worked.values())
     with psycopg.connect(owner_url) as connection:
@@ -323,10 +327,11 @@ async def test_people_wait_while_postgres_restarts_and_lose_nothing(
     assert left == (0,)
     assert len(rows) == 5
     assert all(status == "interrupted" or text.split()[-1] == "word59" for status, text in rows)
-    assert all(events[-1].name == "finished" for events in ended)
 
 
 # A database that is far away
+
+CALM = Timing(save_every=30, reap_every=30)  # nothing but what a request asks for is counted
 
 
 async def test_each_request_asks_a_far_database_only_a_few_times_in_a_row(
@@ -337,11 +342,11 @@ async def test_each_request_asks_a_far_database_only_a_few_times_in_a_row(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """DB-07: 50 ms for each round trip."""
+    """DB-07: 50 ms for each round trip. They are counted, because a busy machine makes every clock run late."""
     (tmp_path / "line").mkdir()
     async with (
         SlowLine(settings.database_url, tmp_path / "line") as line,
-        Site(settings.model_copy(update={"database_url": line.url})) as site,
+        Site(settings.model_copy(update={"database_url": line.url, "probe_seconds": 30}), timing=CALM) as site,
         Browser(site, token=await sign_in(db, alice)) as page,
     ):
         model = next(iter((await site.until_offered()).values()))
@@ -349,36 +354,38 @@ async def test_each_request_asks_a_far_database_only_a_few_times_in_a_row(
         await page.read(stream_of(begun.text))
         chat = begun.headers["hx-push-url"]
 
-        async def send() -> float:
-            began = time.monotonic()
-            reply = await page.send("And now?", model=model, to=chat)
-            seconds = time.monotonic() - began
-            assert reply.status_code == 200
-            await page.read(stream_of(reply.text))
-            return seconds
+        async def send() -> httpx.Response:
+            return await page.send("And now?", model=model, to=chat)
 
-        async def get(path: str, *, after_a_while: bool = True) -> float:
+        async def get(path: str, *, after_a_while: bool = True) -> httpx.Response:
             if after_a_while:
                 site.state["logins"]._forget_all()  # whose session it is has to be looked up again
-            began = time.monotonic()
-            assert (await page.get(path)).status_code == 200
-            return time.monotonic() - began
+            return await page.get(path)
 
-        acts: dict[str, Callable[[], Awaitable[float]]] = {
-            "chat page after a while": lambda: get(chat),
+        async def trips_of(act: Callable[[], Awaitable[httpx.Response]]) -> tuple[int, float]:
+            before, began = line.trips, time.monotonic()
+            reply = await act()
+            took = line.trips - before, time.monotonic() - began
+            assert reply.status_code == 200
+            if "hx-sse:connect" in reply.text:
+                await page.read(stream_of(reply.text))
+            return took
+
+        acts: dict[str, Callable[[], Awaitable[httpx.Response]]] = {
+            "send": send,
             "chat page": lambda: get(chat, after_a_while=False),
             "chat list": lambda: get("/conversations"),
-            "send": send,
+            "chat page after a while": lambda: get(chat),
         }
-        near = {name: min([await act() for _ in range(3)]) for name, act in acts.items()}
         line.seconds = 0.05
-        far = {name: min([await act() for _ in range(3)]) for name, act in acts.items()}
+        # The best of three: what else there is to do goes over the same line, however rarely.
+        took = {name: min([await trips_of(act) for _ in range(3)]) for name, act in acts.items()}
         line.seconds = 0
 
-    trips = {name: int((far[name] - near[name]) / 0.05) for name in acts}
     with capsys.disabled():
-        print(f"\n50 ms away: {', '.join(f'{n} {1000 * far[n]:.0f} ms ({trips[n]} round trips)' for n in acts)}")
-    assert all(seconds < 0.6 for seconds in far.values()), far
-    # To look up the session and to draw the page are a transaction each, and those begin and end with a trip.
-    assert all(0 < count <= 6 + 4 for count in trips.values()), trips
-    assert trips["send"] <= 2
+        told = (f"{name} {1000 * seconds:.0f} ms ({trips} round trips)" for name, (trips, seconds) in took.items())
+        print(f"\n50 ms away: {', '.join(told)}")
+    # To look up the session and to draw the page are a transaction each, and those begin and end with a trip. Eleven
+    # of 50 ms are less than the 600 ms that a page may take.
+    assert all(0 < trips <= 6 + 4 for trips, _seconds in took.values()), took
+    assert took["send"][0] <= 2

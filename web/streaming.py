@@ -107,7 +107,7 @@ class EventStream(Response):
                     task.cancel()
                 results = await asyncio.gather(writer, *others, return_exceptions=True)
                 await self._events.aclose()
-        if told.is_set():
+        if told.is_set() and not self._is_over:
             with suppress(TimeoutError):  # whoever reads nothing is not waited for
                 async with asyncio.timeout(_LAST_WORD_SECONDS):
                     await send({"type": "http.response.body", "body": b""})

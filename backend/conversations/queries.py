@@ -48,17 +48,37 @@ def messages_of(conversation_id: UUID) -> Select[Message]:
 
 def versions(message: Message) -> Select[UUID]:
     """The message and what was said instead of it, oldest first, without what was deleted; see `tree.versions`."""
+    in_its_place = (
+        Message.conversation_id == message.conversation_id,
+        Message.parent_id.is_not_distinct_from(message.parent_id),
+        Message.speaker == message.speaker,
+    )
+    # Below what was deleted, down to the first that was not: mostly there is nothing to walk.
     follower = aliased(Message)
-    is_followed = exists().where(follower.conversation_id == message.conversation_id, follower.parent_id == Message.id)
+    below = select(Message.id.label("version_id"), Message.id, Message.deleted_at).where(*in_its_place)
+    walk = below.where(Message.deleted_at.is_not(None)).cte("below", recursive=True)
+    walk = walk.union_all(
+        select(walk.c.version_id, follower.id, follower.deleted_at)
+        .join(walk, follower.parent_id == walk.c.id)
+        .where(follower.conversation_id == message.conversation_id, walk.c.deleted_at.is_not(None))
+    )
+    followed = select(walk.c.version_id).where(walk.c.deleted_at.is_(None))
     return (
         select(Message.id)
-        .where(
-            Message.conversation_id == message.conversation_id,
-            Message.parent_id.is_not_distinct_from(message.parent_id),
-            Message.speaker == message.speaker,
-            or_(Message.deleted_at.is_(None), Message.id == message.id, is_followed),
-        )
+        .where(*in_its_place, or_(Message.deleted_at.is_(None), Message.id == message.id, Message.id.in_(followed)))
         .order_by(Message.id)
+    )
+
+
+def counted_below(message: Message) -> Select[UUID]:
+    """The answers, this one among them, that counted `message` with the conversation they had to read."""
+    node = aliased(Message)
+    walk = select(Message.id).where(Message.id == message.id).cte("below", recursive=True)
+    walk = walk.union_all(
+        select(node.id).join(walk, node.parent_id == walk.c.id).where(node.conversation_id == message.conversation_id)
+    )
+    return select(Message.id).where(
+        Message.id.in_(select(walk.c.id)), Message.context_tokens.is_not(None), Message.status.not_in(RUNNING)
     )
 
 

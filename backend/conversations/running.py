@@ -141,8 +141,13 @@ class Running:
 
     @property
     def context_tokens(self) -> int | None:
+        """Of prompt and answer, as the engine counted them; what its window cannot hold is no count."""
         usage = self.live.usage
-        return usage.prompt_tokens + usage.completion_tokens if usage else None
+        if usage is None:
+            return None
+        tokens = usage.prompt_tokens + usage.completion_tokens
+        window = self.endpoint.context_length if self.endpoint else None
+        return tokens if window is None or tokens <= window else None
 
 
 def segments(provenance: dict[str, Any]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from sqlalchemy import inspect
+from sqlalchemy import inspect, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.conversations import queries, tree
@@ -50,13 +50,16 @@ async def empty(session: AsyncSession, message: Message) -> None:
 
     Where nothing follows it and another version is there, that one takes its place.
     """
+    # The conversation first, as `ask` does: in another order two of them could wait for each other.
+    conversation = await session.get_one(Conversation, message.conversation_id, with_for_update=True)
     await session.refresh(message, with_for_update=True)  # as it is now: it may be taken up in this moment
     if message.status.running:
         raise Conflict(_("This answer is still being written. Stop it first."))
-    conversation = await session.get_one(Conversation, message.conversation_id)
     versions = (await session.scalars(queries.versions(message))).all()
     message.text = message.reasoning = message.instruction = message.reason = ""
     message.deleted_at = now()
+    counted = queries.counted_below(message)  # they would count what is no longer sent, and leave no room for other
+    await session.execute(update(Message).where(Message.id.in_(counted)).values(context_tokens=None))
     await files.remove_from(session, message.owner_id, [message.id])
     if conversation.leaf_id == message.id and len(versions) > 1:
         place = versions.index(message.id)
@@ -74,7 +77,7 @@ async def fork(session: AsyncSession, message: Message) -> Conversation:
     forked = Conversation(
         id=new_id(),
         owner_id=origin.owner_id,
-        title=origin.title,
+        title=one_line(_("{title}, continued").format(title=origin.title[: MAX_TITLE - 20]), MAX_TITLE),
         title_source=origin.title_source,
         model_id=origin.model_id,
         updated_at=moment,

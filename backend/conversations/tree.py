@@ -50,10 +50,16 @@ def path(messages: Iterable[N], leaf_id: UUID | None) -> list[N]:
 def versions(messages: Iterable[Message]) -> Callable[[Message], Sequence[UUID]]:
     """For each message: itself and what was said instead of it, oldest first.
 
-    Without what was deleted, unless something follows it: there would be no way to that any more.
+    Without what was deleted, unless something follows it that was not: there would be no way to that any more.
     """
     messages = list(messages)
-    followed = {message.parent_id for message in messages}
+    parents = {message.id: message.parent_id for message in messages}
+    followed: set[UUID | None] = {None}
+    for message in messages:
+        parent = None if message.deleted_at else message.parent_id
+        while parent not in followed:
+            followed.add(parent)
+            parent = parents.get(parent) if parent else None
     places: dict[tuple[UUID | None, Speaker], list[Message]] = {}
     for message in sorted(messages, key=lambda each: each.id):
         places.setdefault((message.parent_id, message.speaker), []).append(message)
@@ -66,9 +72,15 @@ def versions(messages: Iterable[Message]) -> Callable[[Message], Sequence[UUID]]
 
 
 def newest_below(messages: Iterable[N], message_id: UUID) -> UUID:
-    """What was written last of everything that follows a message, or the message itself: ids grow with time."""
-    below = {message_id}
-    for message in sorted(messages, key=lambda each: each.id):
-        if message.parent_id in below:
-            below.add(message.id)
-    return max(below)
+    """Where the branch through a message ends that was written last, or the message itself: ids grow with time."""
+    followers: dict[UUID | None, list[UUID]] = {}
+    for message in messages:
+        followers.setdefault(message.parent_id, []).append(message.id)
+    ends, unseen = [], [message_id]
+    while unseen:
+        node = unseen.pop()
+        if node in followers:
+            unseen += followers[node]
+        else:
+            ends.append(node)
+    return max(ends)

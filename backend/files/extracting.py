@@ -5,12 +5,14 @@ import json
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from uuid import UUID
 
-from backend.core.errors import Unavailable
+from backend.core.errors import TooMany, Unavailable
 from backend.core.i18n import _
 from backend.core.text import clean
 from backend.files.kinds import HEAD, decode, sort_of
@@ -20,6 +22,7 @@ from backend.files.problems import Problem, Unreadable
 _ROOT = Path(__file__).parents[2]
 _PIECE = 256 * 1024
 _MOST_WAITING = 32
+_MOST_OF_ONE = 3  # so that nobody's pile of slow files keeps everybody else's waiting
 _MOST_PICTURE = 16 * 1024 * 1024  # bytes; a picture drawn anew has far less
 
 
@@ -39,27 +42,31 @@ class Extractor:
 
     def __init__(self, *, at_once: int = 2, seconds: float = 30, memory: int = 640 * 1024 * 1024) -> None:
         self._slots = asyncio.Semaphore(at_once)
-        self._reading = 0
+        self._reading: Counter[UUID] = Counter()  # files by their person, those that wait among them
         self._seconds = seconds
         self._memory = memory
 
-    async def read(self, file: IO[bytes], most: int) -> Found:
+    async def read(self, file: IO[bytes], most: int, owner_id: UUID) -> Found:
         """`file` is a real one, which the child reads itself; `most` characters are allowed.
 
-        Raises Unreadable, and Unavailable while too many wait already.
+        Raises Unreadable; TooMany while three of the same person are being read or wait, Unavailable while many do.
         """
         head = await asyncio.to_thread(_head, file)
         sort = sort_of(head)
         if sort == "text":
             return Found(Kind.TEXT, await asyncio.to_thread(_plain_text, file, most))
-        if self._reading >= _MOST_WAITING:  # each of them keeps its file on our disk meanwhile
+        if self._reading[owner_id] >= _MOST_OF_ONE:
+            raise TooMany(
+                _("Your other files are still being read. Attach this one again in a moment."), retry_after=10
+            )
+        if self._reading.total() >= _MOST_WAITING:  # each of them keeps its file on our disk meanwhile
             raise Unavailable(_("Many files are being read right now. Attach it again in a minute."), retry_after=30)
-        self._reading += 1
+        self._reading[owner_id] += 1
         try:
             async with self._slots:
                 output = await self._run(file, sort, most)
         finally:
-            self._reading -= 1
+            self._reading -= Counter([owner_id])  # forgets whom nothing is left of
         header, _line, result = output.partition(b"\n")
         told = json.loads(header)
         if "problem" in told:
@@ -136,7 +143,7 @@ _SENTENCES: dict[Problem, Callable[[], str]] = {
     ),
     Problem.DAMAGED: lambda: _("“{name}” cannot be read: the file is damaged."),
     Problem.ENCRYPTED: lambda: _("“{name}” is protected by a password. Attach it without one."),
-    Problem.NO_TEXT: lambda: _("“{name}” holds no text. If it was scanned, attach its pages as pictures."),
+    Problem.NO_TEXT: lambda: _("“{name}” holds no text, perhaps only pictures of pages. Nothing can be read from it."),
     Problem.LONG: lambda: _("“{name}” holds too much text: at most {most:,} characters can be attached."),
     Problem.PIXELS: lambda: _("“{name}” has too many pixels. Attach a smaller picture, at most 50 megapixels."),
     Problem.UNPACKS: lambda: _("“{name}” is refused: unpacked it is far larger than a document would be."),

@@ -68,7 +68,7 @@ async def receive(
             )
         )
     try:
-        found = await extractor.read(content, limits.characters)
+        found = await extractor.read(content, limits.characters, owner_id)
     except Unreadable as error:
         raised = TooLarge if error.problem in (Problem.LONG, Problem.PIXELS, Problem.UNPACKS) else BadInput
         raise raised(explain(error.problem, name, limits.characters)) from error

@@ -219,6 +219,23 @@ async def test_a_deleted_message_is_empty_hidden_and_not_sent(desk: Desk, engine
     assert answer.status is Status.DONE
 
 
+async def test_a_deleted_message_makes_room(desk: Desk, engine: FakeEngine) -> None:
+    """What was counted with it is no count any more; what was said before it is."""
+    turn = await desk.ask("A")
+    answers = [await desk.ended(turn)]
+    for text in ("B " * 500, "C"):
+        turn = await desk.ask(text, turn.conversation)
+        answers.append(await desk.ended(turn))
+
+    async with desk.db.as_person(desk.owner.id) as session:
+        assert answers[1].parent_id
+        await service.empty(session, await session.get_one(Message, answers[1].parent_id))
+
+    counted = [(await desk.message(answer.id)).context_tokens for answer in answers]
+    assert all(answer.context_tokens for answer in answers)
+    assert counted == [answers[0].context_tokens, None, None]
+
+
 async def test_a_deleted_version_leaves_its_place_to_the_one_beside_it(desk: Desk, engine: FakeEngine) -> None:
     engine.plan(("One.",), ("Two.",))
     turn = await desk.ask("A")

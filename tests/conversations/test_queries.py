@@ -139,6 +139,28 @@ async def test_versions_are_those_of_one_speaker_after_the_same_message(db: Sess
     assert {each.id: list(versions(each)) for each in messages} == {key: list(ids) for key, ids in found.items()}
 
 
+async def test_a_deleted_version_counts_while_something_that_follows_it_was_not_deleted(
+    db: Sessions, alice: User
+) -> None:
+    """However far below; of one that only deleted messages follow, nothing is left to be reached."""
+    chat = chat_of(alice)
+    kept, reached, empty = (question_in(chat, text=text) for text in ("kept", "reached", "empty"))
+    answers = [answer_to(each) for each in (kept, reached, empty)]
+    last = question_in(chat, answers[1], text="last")
+    for each in (reached, empty, *answers):
+        each.text, each.deleted_at = "", NOON
+    await store(db, chat, kept, reached, empty, *answers, last)
+
+    async with db.as_worker() as session:
+        messages = (await session.scalars(queries.messages_of(chat.id))).all()
+        found = {each.id: (await session.scalars(queries.versions(each))).all() for each in messages}
+
+    assert found[kept.id] == found[reached.id] == [kept.id, reached.id]
+    assert found[empty.id] == [kept.id, reached.id, empty.id]
+    versions = tree.versions(messages)
+    assert {each.id: list(versions(each)) for each in messages} == {key: list(ids) for key, ids in found.items()}
+
+
 async def test_a_title_is_made_from_the_first_two_messages(db: Sessions, alice: User) -> None:
     chat = chat_of(alice)
     one = question_in(chat, text="1")

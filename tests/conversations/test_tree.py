@@ -54,3 +54,11 @@ def test_the_newest_below_is_a_leaf_whose_path_leads_through_the_message(rows: l
         newest = tree.newest_below(rows, row.id)
         assert row in tree.path(rows, newest)
         assert not any(other.parent_id == newest for other in rows)
+
+
+def test_a_branch_ends_at_its_end_also_where_clocks_of_hosts_differ() -> None:
+    """The id of what follows may be smaller then."""
+    late, early, earlier = sorted((new_id() for _number in range(3)), reverse=True)
+    rows = [Row(late, None), Row(early, late), Row(earlier, early)]
+
+    assert tree.newest_below(rows, late) == earlier

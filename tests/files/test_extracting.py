@@ -7,11 +7,12 @@ import sys
 import time
 from asyncio.subprocess import PIPE
 from io import BytesIO
+from uuid import UUID, uuid4
 
 import pytest
 from PIL import Image
 
-from backend.core.errors import Unavailable
+from backend.core.errors import TooMany, Unavailable
 from backend.files import extracting
 from backend.files.extracting import Extractor, Found, explain
 from backend.files.models import Kind
@@ -21,9 +22,11 @@ from tests.files.samples import DESCRIPTION, ORIENTATION, archive, on_disk, pdf,
 MOST = 5_000
 
 
-async def read(content: bytes, *, most: int = MOST, extractor: Extractor | None = None) -> Found:
+async def read(
+    content: bytes, *, most: int = MOST, extractor: Extractor | None = None, owner_id: UUID | None = None
+) -> Found:
     with on_disk(content) as file:
-        return await (extractor or Extractor()).read(file, most)
+        return await (extractor or Extractor()).read(file, most, owner_id or uuid4())
 
 
 async def problem(content: bytes, *, most: int = MOST, extractor: Extractor | None = None) -> Problem:
@@ -172,6 +175,18 @@ async def test_who_comes_when_too_many_wait_is_told_to_come_again(monkeypatch: p
 
     assert [type(one) for one in found] == [Found, Found, Unavailable]
     assert (await read(picture(), extractor=extractor)).kind is Kind.PNG
+
+
+async def test_the_files_of_one_person_leave_room_for_those_of_others() -> None:
+    extractor, alice, bob = Extractor(at_once=1), uuid4(), uuid4()
+    of_alice = [read(picture(), extractor=extractor, owner_id=alice) for _ in range(4)]
+
+    found = await asyncio.gather(*of_alice, read(picture(), extractor=extractor, owner_id=bob), return_exceptions=True)
+
+    assert [type(one) for one in found] == [Found, Found, Found, TooMany, Found]
+    assert "Your other files are still being read" in str(found[3])
+    assert (await read(picture(), extractor=extractor, owner_id=alice)).kind is Kind.PNG
+    assert not extractor._reading
 
 
 _ATTEMPTS = """

@@ -178,12 +178,17 @@ async def test_a_deleted_message_is_gone_and_another_version_takes_its_place(cha
     deleted = await chat.browser.post(f"{asked.address}/messages/{about(again.text)}/delete")
     alone = await thread(chat, asked)
     await chat.browser.post(f"{asked.answer}/delete")
+    rest = await thread(chat, asked)
+    await chat.browser.post(f"{asked.address}/messages/{question_of(asked.html)}/delete")
 
     assert "The message was deleted." in visible(deleted.text)
     assert "Second." not in visible(deleted.text)
     assert "First." in alone
     assert "1/" not in alone
-    assert "First." not in await thread(chat, asked)
+    assert "First." not in rest
+    assert "Hello" in rest
+    assert "All messages here were deleted." not in rest
+    assert "All messages here were deleted." in await thread(chat, asked)
 
 
 async def test_what_follows_a_deleted_version_can_still_be_reached(chat: Chat, engine: FakeEngine) -> None:
