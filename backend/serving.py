@@ -32,6 +32,7 @@ _BEFORE_KILL_SECONDS = 3
 _LOOK_EVERY = 0.2
 # A process that ended sooner than this after its start is started again after a pause, which grows.
 _WELL_AFTER = 5.0
+_SURELY_STARTED_AFTER = 30.0  # on the slowest machine, too
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
 
@@ -147,7 +148,7 @@ class _Worker:
 
     @property
     def is_well(self) -> bool:
-        return self.exit_code is None and time.monotonic() - self._started >= _WELL_AFTER
+        return self.exit_code is None and time.monotonic() - self._started >= _SURELY_STARTED_AFTER
 
     @property
     def exit_code(self) -> int | None:

@@ -133,7 +133,7 @@ class Stage:
     def rebranched(self) -> Reply:
         """What the site answers when another branch is shown."""
         about = self.about or self.branch[-1].row.id
-        html = self._render("chat/_rebranched.html", about=about, said="", **_thread(self.branch))
+        html = self._render("chat/_rebranched.html", about=about, announce="", **_thread(self.branch))
         return Reply(html, headers={"HX-Retarget": "#thread", "HX-Reswap": "outerHTML"})
 
     def toast(self, status: int) -> Reply:
