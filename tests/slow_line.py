@@ -45,7 +45,9 @@ class SlowLine:
         assert task
         self._lines.add(task)
         try:
-            with suppress(ConnectionError):
+            with suppress(
+                ConnectionError, asyncio.CancelledError
+            ):  # asyncio takes the second for a fault of the server
                 await both
         finally:
             self._lines.discard(task)

@@ -32,6 +32,9 @@ SERVER_SETTINGS = (
     "-c statement_timeout=10s -c lock_timeout=3s -c idle_in_transaction_session_timeout=15s -c timezone=UTC"
 )
 
+#: Seconds for which a request waits for a connection while others have them all: in a crowd it is better to come late.
+LONGEST_WAIT = 15.0
+
 #: What SQLAlchemy and psycopg raise while Postgres is away or restarting; answered with 503.
 DatabaseGone = (OperationalError, InterfaceError, PoolTimeout, psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -71,7 +74,8 @@ def words(kind: type[StrEnum], name: str) -> Enum:
 
 
 def connect(url: str, *, connections: int) -> AsyncEngine:
-    """A pool of exactly `connections`; a caller waits at most 5 s for one and is then told to try again.
+    """A pool of exactly `connections`; a caller waits for one at most `LONGEST_WAIT` seconds, and is then told to
+    try again.
 
     No ping before use: it would cost every request a round trip, and after a restart of Postgres the first failure
     empties the pool anyway. To the driver every connection is in autocommit: `Sessions` begin their transactions
@@ -81,7 +85,7 @@ def connect(url: str, *, connections: int) -> AsyncEngine:
         url,
         pool_size=connections,
         max_overflow=0,
-        pool_timeout=5,
+        pool_timeout=LONGEST_WAIT,
         hide_parameters=True,  # what people wrote must not reach a log by way of an error
         connect_args={"options": SERVER_SETTINGS, "connect_timeout": 5, "autocommit": True},
     )

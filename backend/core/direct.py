@@ -16,7 +16,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool
 
-from backend.core.db import SERVER_SETTINGS, driver_address, leave_out_the_row
+from backend.core.db import LONGEST_WAIT, SERVER_SETTINGS, driver_address, leave_out_the_row
 
 _FOR_PERSON: LiteralString = "SELECT set_config('parley.person', %s, true)"
 _FOR_HEARTBEAT: "Statement" = ("SELECT set_config('synchronous_commit', 'off', true)", None)
@@ -28,6 +28,7 @@ _PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off
 
 Statement = tuple[LiteralString, Mapping[str, object] | Sequence[object] | None]
 
+_WHILE_AWAY = 5.0  # seconds for which a connection is waited for while the database is known to be away
 _LOOK_AGAIN = 0.25
 
 
@@ -57,16 +58,16 @@ class Direct:
 
     async def as_person(self, person_id: UUID, *statements: Statement) -> list[Sequence[Any]]:
         """The rows of each statement; all are one transaction that sees what this person may see."""
-        return await _run(self._people, (_FOR_PERSON, [str(person_id)]), *statements)
+        return await self._run(self._people, (_FOR_PERSON, [str(person_id)]), *statements)
 
     async def as_worker(self, statement: LiteralString, values: Mapping[str, object]) -> Sequence[Any]:
         """The rows of one statement of our own tasks, which look after everybody's answers."""
-        (rows,) = await _run(self._workers, None, (statement, values))
+        (rows,) = await self._run(self._workers, None, (statement, values))
         return rows
 
     async def as_heartbeat(self, statement: LiteralString, values: Mapping[str, object]) -> Sequence[Any]:
         """The same without waiting for the disk: what the next second says again may be lost in a crash."""
-        (rows,) = await _run(self._workers, _FOR_HEARTBEAT, (statement, values))
+        (rows,) = await self._run(self._workers, _FOR_HEARTBEAT, (statement, values))
         return rows
 
     def _pool(self, address: str, connections: int, options: str) -> AsyncConnectionPool:
@@ -74,7 +75,6 @@ class Direct:
             address,
             min_size=connections,
             max_size=connections,
-            timeout=5,
             reconnect_timeout=0,
             reconnect_failed=self._lost,
             open=False,
@@ -88,9 +88,29 @@ class Direct:
             name="direct",
         )
 
-    async def _lost(self, pool: AsyncConnectionPool) -> None:
+    async def _run(
+        self, pool: AsyncConnectionPool, first: Statement | None, *statements: Statement
+    ) -> list[Sequence[Any]]:
+        try:
+            async with pool.connection(timeout=_WHILE_AWAY if self._is_away(pool) else LONGEST_WAIT) as connection:
+                if first is None and len(statements) == 1:
+                    cursors = [await connection.execute(*statements[0])]
+                else:
+                    cursors = await _in_one_transaction(connection, [first, *statements] if first else statements)
+                results: list[Sequence[Any]] = [await each.fetchall() if each.description else () for each in cursors]
+                return results[1:] if first else results
+        except psycopg.Error as error:
+            leave_out_the_row(error)
+            if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+                await pool.check()  # after a restart of Postgres all are broken, not only this one
+            raise
+
+    def _is_away(self, pool: AsyncConnectionPool) -> bool:
         looking = self._looking.get(pool)
-        if looking is None or looking.done():
+        return looking is not None and not looking.done()
+
+    async def _lost(self, pool: AsyncConnectionPool) -> None:
+        if not self._is_away(pool):
             self._looking[pool] = asyncio.create_task(_until_back(pool), name="looking for the database")
 
 
@@ -102,22 +122,6 @@ async def _until_back(pool: AsyncConnectionPool) -> None:
         with suppress(psycopg.OperationalError):
             async with pool.connection(timeout=_LOOK_AGAIN):
                 return
-
-
-async def _run(pool: AsyncConnectionPool, first: Statement | None, *statements: Statement) -> list[Sequence[Any]]:
-    try:
-        async with pool.connection() as connection:
-            if first is None and len(statements) == 1:
-                cursors = [await connection.execute(*statements[0])]
-            else:
-                cursors = await _in_one_transaction(connection, [first, *statements] if first else statements)
-            results: list[Sequence[Any]] = [await each.fetchall() if each.description else () for each in cursors]
-            return results[1:] if first else results
-    except psycopg.Error as error:
-        leave_out_the_row(error)
-        if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
-            await pool.check()  # after a restart of Postgres all are broken, not only this one
-        raise
 
 
 async def _in_one_transaction(connection: AsyncConnection, statements: Sequence[Statement]) -> list[AsyncCursor]:
