@@ -37,6 +37,10 @@ AWAKE = [
 ]
 
 
+# Nothing here takes long, but a shared machine may stand still for some seconds.
+expect.set_options(timeout=20_000)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/e2e/" in item.path.as_posix():
