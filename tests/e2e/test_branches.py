@@ -16,6 +16,7 @@ async def test_versions_of_questions_and_answers(desk: Desk, engine: FakeEngine)
     await desk.ask("Capital of France?")
 
     await desk.box.press("ArrowUp")  # an empty box: the last question
+    await expect(page.locator(".editor textarea")).to_be_focused()
     await page.keyboard.press("Control+a")
     await page.keyboard.type("Capital of Italy?")
     await page.keyboard.press("Enter")
