@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -64,63 +64,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with AsyncExitStack() as stack:
-            engine = connect(settings.database_url, connections=settings.database_connections)
-            stack.push_async_callback(engine.dispose)
-            await migrations.require_head(engine)
-            await migrations.require_plain_role(engine)
-            bus = await stack.enter_async_context(Bus(settings.database_url))
-            sessions = Sessions(engine, bus)
-            hasher = passwords or Passwords()
-            await _seed_admin(sessions, hasher, settings)
-            company = Company(await _stored_company(sessions))
-            registry = Registry(settings, sessions, Sealer(secrets, "engine keys"))
-            await stack.enter_async_context(registry)
-            titles = Titles(sessions, registry, enabled=settings.titles)
-            stack.push_async_callback(titles.close)
-            direct = await stack.enter_async_context(Direct(settings.database_url, connections=_DIRECT_CONNECTIONS))
-            turns = await stack.enter_async_context(
-                Turns(
-                    sessions,
-                    direct,
-                    bus,
-                    registry,
-                    titles,
-                    salt_key=subkey(secrets[0], "prefix cache salt"),
-                    message_bytes=settings.message_bytes,
-                    files_per_message=settings.files_per_message,
-                    timing=timing,
-                )
-            )
-            lifecycle.on_stop(turns.begin_drain)
-            streams = OpenStreams()
-            lifecycle.busy_while(lambda: len(streams) > 0 or turns.is_busy)
-            cleaning = asyncio.create_task(_clean(sessions))
-            stack.callback(cleaning.cancel)
-            # What exists now lives as long as the process: the collector need not look at it again and again.
-            gc.collect()
-            gc.freeze()
-            yield {
-                "settings": settings,
-                "lifecycle": lifecycle,
-                "bus": bus,
-                "sessions": sessions,
-                "passwords": hasher,
-                "lifetime": Lifetime(
-                    idle=timedelta(hours=settings.session_idle_hours), absolute=timedelta(days=settings.session_days)
-                ),
-                "company": company,
-                "registry": registry,
-                "titles": titles,
-                "turns": turns,
-                "streams": streams,
-                "extractor": Extractor(),
-                "limits": attachments.Limits(
-                    bytes=settings.file_bytes,
-                    characters=settings.file_characters,
-                    per_message=settings.files_per_message,
-                ),
-                "logins": Logins(sessions, bus, streams),
-            }
+            yield await _open(stack, settings, secrets, lifecycle, passwords or Passwords(), timing)
 
     app = FastAPI(
         lifespan=lifespan,
@@ -152,6 +96,73 @@ def create_app(
     )
     policy.check(app.routes)
     return app
+
+
+async def _open(
+    stack: AsyncExitStack,
+    settings: Settings,
+    secrets: Sequence[str],
+    lifecycle: Lifecycle,
+    hasher: Passwords,
+    timing: Timing,
+) -> dict[str, Any]:
+    """Everything that lives as long as the process, in the order in which one needs the other; routes find it in the
+    state of their request. Leaving `stack` closes it."""
+    engine = connect(settings.database_url, connections=settings.database_connections)
+    stack.push_async_callback(engine.dispose)
+    await migrations.require_head(engine)
+    await migrations.require_plain_role(engine)
+    bus = await stack.enter_async_context(Bus(settings.database_url))
+    sessions = Sessions(engine, bus)
+    await _seed_admin(sessions, hasher, settings)
+    company = Company(await _stored_company(sessions))
+    registry = await stack.enter_async_context(Registry(settings, sessions, Sealer(secrets, "engine keys")))
+    titles = Titles(sessions, registry, enabled=settings.titles)
+    stack.push_async_callback(titles.close)
+    direct = await stack.enter_async_context(Direct(settings.database_url, connections=_DIRECT_CONNECTIONS))
+    turns = await stack.enter_async_context(
+        Turns(
+            sessions,
+            direct,
+            bus,
+            registry,
+            titles,
+            salt_key=subkey(secrets[0], "prefix cache salt"),
+            message_bytes=settings.message_bytes,
+            files_per_message=settings.files_per_message,
+            timing=timing,
+        )
+    )
+    streams = OpenStreams()
+    lifecycle.on_stop(turns.begin_drain)
+    lifecycle.busy_while(lambda: len(streams) > 0 or turns.is_busy)
+    cleaning = asyncio.create_task(_clean(sessions))
+    stack.callback(cleaning.cancel)
+    # What exists now lives as long as the process: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
+    return {
+        "settings": settings,
+        "lifecycle": lifecycle,
+        "bus": bus,
+        "sessions": sessions,
+        "passwords": hasher,
+        "lifetime": Lifetime(
+            idle=timedelta(hours=settings.session_idle_hours), absolute=timedelta(days=settings.session_days)
+        ),
+        "company": company,
+        "registry": registry,
+        "titles": titles,
+        "turns": turns,
+        "streams": streams,
+        "extractor": Extractor(),
+        "limits": attachments.Limits(
+            bytes=settings.file_bytes,
+            characters=settings.file_characters,
+            per_message=settings.files_per_message,
+        ),
+        "logins": Logins(sessions, bus, streams),
+    }
 
 
 async def _seed_admin(sessions: Sessions, hasher: Passwords, settings: Settings) -> None:

@@ -318,7 +318,7 @@ async def test_people_wait_while_postgres_restarts_and_lose_nothing(
     with capsys.disabled():
         print(f"\naway for {back - away:.1f} s: {len(acknowledged)} sends, {len(refused)} refused meanwhile,", end=" ")
         print(f"all work again after {slowest:.1f} s; the long answers are {[status for status, _text in rows]}")
-    assert slowest < 5
+    assert slowest < 15, "about one on a machine that does nothing else; who waited is not left waiting for his thirty"
     assert [text for text in acknowledged if found.get(text) != 1] == []
     assert {reply.status_code for reply in refused} == {503}
     assert all(int(reply.headers["retry-after"]) > 0 for reply in refused)

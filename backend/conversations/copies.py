@@ -61,7 +61,7 @@ class Teller:
 
     def _wanted(self, payload: Payload) -> None:
         running = self._running.get(UUID(payload["answer"]))
-        if running is None or payload["by"] == self._bus.process_id:
+        if running is None:
             return
         if not self._leases:
             asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell)
@@ -173,7 +173,7 @@ class _Copy:
         while not self.live.finished:
             if time.monotonic() - asked_at >= _RENEW_SECONDS:
                 asked_at = time.monotonic()
-                self._bus.post("want", {"answer": self._answer_id.hex, "by": self._bus.process_id})
+                self._bus.post("want", {"answer": self._answer_id.hex})
             if self._look.is_set() or time.monotonic() - self._heard_at >= _SILENCE_SECONDS:
                 self._look.clear()
                 await self._read_row()
@@ -218,6 +218,6 @@ class _Copy:
 
 def _grown(known: str, at: int, piece: str) -> str | None:
     """`known` with `piece` at its place; None when something between them is missing."""
-    return (
-        known + piece[len(known) - at :] if at <= len(known) <= at + len(piece) else known if at <= len(known) else None
-    )
+    if at > len(known):
+        return None
+    return known + piece[len(known) - at :]

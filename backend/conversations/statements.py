@@ -103,8 +103,8 @@ FROM messages WHERE conversation_id = %(chat)s
 """
 
 #: Heartbeats and new parts of all answers of a process; returns those that are still its own, and whose person may
-#: still have them: a word that they may not can be lost on its way. A number can only have
-#: been taken by ourselves, in a commit whose success we did not hear of; the newer text is longer.
+#: still have them: a word that they may not can be lost on its way. A number can only have been taken by ourselves, in
+#: a commit whose success we did not hear of; the newer text is longer.
 SAVE: Final[LiteralString] = """
 WITH news AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(attempts)s::int[], %(numbers)s::int[], %(texts)s::text[],

@@ -39,7 +39,7 @@ Outgoing = tuple[str, str, "asyncio.Future[bool] | None"]  # channel, message, a
 MAX_BYTES = 7_900  # Postgres takes less than 8,000, our two words in front included
 
 _SHARED = "parley"  # the channel of all topics without a dot
-_TO_ALL = "-"  # stands for the sender where the sender, too, is to hear it
+_NOBODY = "-"  # a sender without a bus: the command line
 
 _PATIENCE = 2.0  # a connection that says nothing for this long is asked, and has as long for the reply
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -149,17 +149,20 @@ class Bus:
     # Sending
 
     def post(self, topic: str, payload: Payload) -> None:
-        """Send soon, and wait for nothing; dropped while the database is away."""
+        """Tell the other processes soon, and wait for nothing; dropped while the database is away."""
         self._put(topic, payload, None)
 
     async def publish(self, topic: str, payload: Payload) -> bool:
-        """Send, and say whether it went out. Takes a few seconds at worst, and never raises for the database."""
+        """Tell the other processes, and say whether it went out.
+
+        Takes a few seconds at worst, and never raises for the database.
+        """
         sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._put(topic, payload, sent)
         return await sent
 
     def _put(self, topic: str, payload: Payload, sent: asyncio.Future[bool] | None) -> None:
-        self._waiting.append((_channel(topic), _written(_TO_ALL, topic, payload), sent))
+        self._waiting.append((_channel(topic), _written(self.process_id, topic, payload), sent))
         if len(self._waiting) > _MAX_WAITING:
             _settle(self._waiting.popleft()[2], False)
         self._all_sent.clear()
@@ -326,7 +329,7 @@ async def notify(session: AsyncSession, topic: str, payload: Payload) -> None:
     Handlers of this process are called right after the commit, not only when the message comes back.
     """
     bus: Bus | None = session.info.get("bus")
-    sender = bus.process_id if bus else _TO_ALL
+    sender = bus.process_id if bus else _NOBODY
     await session.execute(
         text("SELECT pg_notify(:channel, :message)"),
         {"channel": _channel(topic), "message": _written(sender, topic, payload)},

@@ -271,6 +271,7 @@ async def test_a_fork_has_copies_up_to_a_message(desk: Desk, engine: FakeEngine)
     other = await desk.ask("3?", forked)
     await desk.ended(other)
 
+    assert forked.title == "1?, continued"
     assert await shown(desk, other) == ["1?", "One.", "3?", "Other."]
     assert await shown(desk, first) == ["1?", "One.", "2?", "Two."]
     copies = {message.id for message in await desk.messages(forked.id)}

@@ -66,7 +66,6 @@ async def test_files_go_with_a_message_and_can_be_seen_again(
     assert await findings(page) == []
     await notices.first.get_by_role("button", name="Close").click()
     await expect(notices).to_have_count(1)
-    await notices.get_by_role("button", name="Close").click()
 
     # Dropped on the thread, pasted into the box, and one taken away again.
     await page.get_by_role("combobox", name="Model").select_option(str(desk.models["fake-70b"]))
@@ -87,6 +86,7 @@ async def test_files_go_with_a_message_and_can_be_seen_again(
     question = page.get_by_role("article", name="You")
     await expect(question.get_by_role("link", name="measurements.csv")).to_be_visible()
     await expect(chips).to_have_count(0)
+    await expect(notices).to_have_count(0)  # what was refused is over, too
     sent = desk.engine.questions[-1].body["messages"][-1]["content"]
     assert [part["type"] for part in sent] == ["image_url", "text"]
     assert sent[0]["image_url"]["url"].startswith("data:image/png;base64,")
@@ -141,3 +141,14 @@ async def test_send_waits_for_an_upload_and_a_file_alone_is_a_message(desk: Desk
 async def _later(route: Route) -> None:
     await asyncio.sleep(0.7)
     await route.continue_()
+
+
+async def test_a_draft_says_that_its_files_are_not_kept(desk: Desk) -> None:
+    await pick(desk.page, CSV)
+    await expect(desk.page.locator("#composer [data-file]")).to_have_count(1)
+    await desk.box.fill("What does it say?")
+
+    await desk.page.reload()
+
+    await expect(desk.box).to_have_value("What does it say?")
+    await expect(desk.page.locator("#draft")).to_contain_text("Files are not kept with it: attach them again.")

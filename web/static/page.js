@@ -138,8 +138,6 @@
     const toasts = document.getElementById("toasts");
     while (toasts?.children.length > 3) toasts.firstElementChild.remove();
   };
-  // What was said of an earlier try is not true any more once one has come through.
-  on("htmx:before:swap", ({detail: {ctx}}) => ctx.response?.status < 400 && ctx.request.method === "POST" && document.getElementById("toasts").replaceChildren());
   const toast = (name) => {
     document.getElementById("toasts").append(document.getElementById(`text-${name}`).content.cloneNode(true));
     trim();
@@ -164,6 +162,8 @@
   });
   on("htmx:after:swap", ({detail: {ctx}}) => {
     trim();
+    // What was said of an earlier try is not true any more once one has come through.
+    if (ctx.response?.status < 400 && ctx.request.method === "POST") document.getElementById("toasts").replaceChildren();
     if (ctx.response?.status < 400) ctx.sourceElement?.closest("[data-closes-dialog]")?.closest("dialog")?.close();
   });
 

@@ -164,6 +164,33 @@ async def test_stop_keeps_the_text_and_frees_the_engine(chat: Chat, engine: Fake
     go_on.set()
 
 
+async def test_a_stopped_answer_counts_as_far_as_it_came(chat: Chat, engine: FakeEngine) -> None:
+    """The meter beside the message box is told with the answer that takes the place of the running one."""
+    engine.script = ("word " * 400, asyncio.Event())
+    asked = await chat.ask("Hello")
+    async with chat.browser.watch(asked.stream) as events:
+        async for event in events:
+            if "word" in event.data:
+                break
+
+    stopped = await chat.browser.post(f"{asked.answer}/stop")
+
+    used = re.search(r'<data id="used" value="(\d+)"', stopped.text)
+    assert used
+    assert int(used[1]) > 400
+
+
+async def test_what_was_too_long_is_not_asked_for_again_as_it_is(chat: Chat, engine: FakeEngine) -> None:
+    engine.plan(refusal(400, "This model's maximum context length is 1000 tokens. However, you requested 1200 tokens."))
+    asked = await chat.ask("Far too long")
+
+    events = await chat.ended(asked)
+
+    assert "No answer." in visible(events[-2].data)
+    assert "data-too-long" in events[-2].data
+    assert "Try again" not in visible(events[-2].data)
+
+
 async def test_closing_the_tab_loses_nothing(chat: Chat, engine: FakeEngine) -> None:
     """LIFE-02, LIFE-03: one engine call, and the page that comes back goes on where the answer is."""
     go_on = asyncio.Event()

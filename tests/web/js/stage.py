@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -60,6 +60,8 @@ class Stage:
         self.asked: list[Asked] = []
         self.violations: list[str] = []
         self.pause = 0.01  # between two events of a stream
+        self.may_end = Event()  # cleared, an answer is written and does not end
+        self.may_end.set()
         self.break_after: int | None = None  # events until the next stream is cut off, once
         self.refuse_streams: int | None = None  # a status
         self.open_streams = 0
@@ -161,6 +163,7 @@ class Stage:
             yield _event(growing)
             yield _event(finished + emptied, id=f"1.0.{number}")
         if end is None:
+            self.may_end.wait(60)
             yield _event(
                 self._render("chat/_finished.html", message=answer("".join(BLOCKS), id=id, **self.ends), look=None),
                 id="1.0.99",

@@ -164,12 +164,14 @@ def test_the_gauge_is_quiet_until_three_fifths_and_says_what_cannot_fit(stage: S
 @pytest.mark.parametrize("meanwhile", ["", "Something else"])
 def test_a_text_that_was_too_long_comes_back_into_an_empty_box(stage: Stage, tab: OpenTab, meanwhile: str) -> None:
     stage.ends = {"status": "failed", "provenance": {"failure": "overflow"}, "way_on": "regenerate"}
+    stage.may_end.clear()
     page = tab(CHAT)
     page.locator("#message").fill("Far too long")
 
     page.keyboard.press("Enter")
     expect(page.locator("#message-a2")).to_be_visible()
     page.locator("#message").fill(meanwhile)
+    stage.may_end.set()
     expect(page.locator("#message-a2 [data-too-long]")).to_be_visible()
 
     expect(page.locator("#message")).to_have_value(meanwhile or "Far too long")

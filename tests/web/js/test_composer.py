@@ -272,6 +272,7 @@ def test_without_a_connection_the_text_is_kept(stage: Stage, tab: OpenTab) -> No
 
     assert kept == "Keep me"
     assert len(stage.sent) == 1
+    expect(page.locator("#toasts")).to_be_empty()  # it is not true any more
 
 
 def test_the_same_text_goes_with_the_same_key_and_another_text_with_another(stage: Stage, tab: OpenTab) -> None:
