@@ -6,10 +6,13 @@ from alembic import context
 from sqlalchemy import Connection, create_engine, pool, text
 
 import backend.accounts.models
+import backend.bench.models
 import backend.conversations.models
 import backend.core.stored
 import backend.engines.models
 import backend.files.models
+import backend.groups.models
+import backend.keys.models
 import backend.usage.models  # noqa: F401 - importing the models fills the metadata
 from backend.core.db import Base
 

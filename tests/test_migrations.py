@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 
 from backend.accounts.models import LoginSession, OneTimeLink, Purpose, Role, SignInThrottle, User
+from backend.bench.models import BenchRun
 from backend.conversations.models import AnswerPart, Conversation, Message, Speaker, Status, TitleSource
 from backend.core import migrations
 from backend.core.clock import now
@@ -28,13 +29,15 @@ from backend.core.ids import new_id
 from backend.core.migrations import SchemaMismatch, require_head, require_plain_role
 from backend.core.stored import Setting
 from backend.embedded.postgres import EmbeddedPostgres
-from backend.engines.models import Deployment, Engine, Model, Source
+from backend.engines.models import DefaultModel, Deployment, Engine, Model, ModelGroup, Source
 from backend.files.models import Blob, File, FileChunk, Kind
+from backend.groups.models import Group, GroupMember
+from backend.keys.models import ApiKey
 from backend.usage.models import Cause, UsageRecord
 from tests.conftest import plain
 
 TABLES = {table.name for table in Base.metadata.sorted_tables}
-PRIVATE = ("conversations", "messages", "answer_parts", "files", "blobs", "file_chunks")
+PRIVATE = ("conversations", "messages", "answer_parts", "files", "blobs", "file_chunks", "api_keys")
 
 
 @pytest.fixture
@@ -72,17 +75,24 @@ def populate(url: str) -> tuple[UUID, UUID]:
         alice, bob = (_person(name) for name in ("alice", "bob"))
         model = Model(name="Fake 8B", description="", system_prompt="", published=True, position=0)
         gpu = Engine(name="gpu-1", url="http://gpu-1:8000", source=Source.DATABASE, enabled=True)
+        group = Group(id=new_id(), name="Research")
         session.add_all([alice, bob, model, gpu])
         session.flush()
         session.add_all(
             [
                 Deployment(engine_id=gpu.id, model_id=model.id, upstream_name="fake-8b"),
+                BenchRun(engine_id=gpu.id, engine_name="GPU", upstream_name="fake-8b", result={}),
+                DefaultModel(model_id=model.id),
+                group,
                 Setting(name="company", value="Acme"),
                 OneTimeLink(purpose=Purpose.RESET, user_id=bob.id, token_digest=b"1" * 32, expires_at=now()),
                 SignInThrottle(account=b"2" * 32, failures=1, last_failure_at=now()),
             ]
         )
+        session.flush()
+        session.add(ModelGroup(model_id=model.id, group_id=group.id))
         for person in (alice, bob):
+            session.add(GroupMember(group_id=group.id, user_id=person.id))
             _give_a_history(session, person, model, gpu)
     engine.dispose()
     return alice.id, bob.id
@@ -104,6 +114,7 @@ def _give_a_history(session: Session, person: User, model: Model, engine: Engine
             user_agent="test",
         )
     )
+    session.add(ApiKey(owner_id=person.id, name="Notebook", digest=person.id.bytes * 2, hint="abcd"))
     chat = Conversation(
         id=new_id(),
         owner_id=person.id,

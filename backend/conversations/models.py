@@ -62,6 +62,7 @@ class Conversation(Row):
     updated_at: Mapped[datetime]  # the last question; rows of the sidebar are sorted by it
     seen_at: Mapped[datetime]  # an answer that ended later is unread
     leaf_id: Mapped[UUID | None]  # the last message of the branch that is shown
+    parameters: Mapped[dict[str, Any]] = mapped_column(JSONB, server_default="{}")  # chosen by its person, for answers
 
 
 class Message(Row):
@@ -118,6 +119,7 @@ class Message(Row):
     model_name: Mapped[str] = mapped_column(String(100), default="")  # as it was called then
     provenance: Mapped[dict[str, Any]] = mapped_column(JSONB, default=dict)
     instruction: Mapped[str] = mapped_column(default="")  # what was asked beside the question: "shorter, please"
+    parameters: Mapped[dict[str, Any]] = mapped_column(JSONB, server_default="{}")  # as its person chose them
     context_tokens: Mapped[int | None]  # prompt and answer together, as the engine counted them
     context_from: Mapped[UUID | None]  # the first message the engine was shown; None: from the beginning
 

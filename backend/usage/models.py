@@ -12,6 +12,8 @@ from backend.core.db import Row, words
 class Cause(StrEnum):
     CHAT = "chat"
     TITLE = "title"
+    API = "api"
+    BENCH = "bench"
 
 
 class UsageRecord(Row):
@@ -22,6 +24,7 @@ class UsageRecord(Row):
     model_id: Mapped[UUID | None] = mapped_column(ForeignKey("models.id", ondelete="SET NULL"), index=True)
     engine_id: Mapped[UUID | None] = mapped_column(ForeignKey("engines.id", ondelete="SET NULL"), index=True)
     message_id: Mapped[UUID | None] = mapped_column(index=True)  # no key: the count outlives the conversation
+    key_id: Mapped[UUID | None] = mapped_column(index=True)  # no key either: it outlives the one it was asked with
     cause: Mapped[Cause] = mapped_column(words(Cause, "cause"))
     prompt_tokens: Mapped[int]
     cached_tokens: Mapped[int | None]
