@@ -24,7 +24,7 @@ class Heard(list[dict[str, Any]]):
         self.append(payload)
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(self) < count:
                 await asyncio.sleep(0.002)
 
@@ -53,7 +53,7 @@ async def everything_said(bus: Bus, *listeners: Bus) -> None:
 
 
 async def until_connected(bus: Bus, wanted: bool = True) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while bus.connected is not wanted:
             await asyncio.sleep(0.002)
 
@@ -128,7 +128,7 @@ async def test_listening_can_end_and_begin_again_at_any_moment(here: Bus, there:
 
 
 async def test_what_a_transaction_says_is_heard_when_it_commits_and_at_home_once(database: str, there: Bus) -> None:
-    async with Bus(database) as here:
+    async with Bus(database) as here, Bus(database) as elsewhere:
         near, far = Heard(), Heard()
         here.on("sessions", near)
         there.on("sessions", far)
@@ -144,14 +144,14 @@ async def test_what_a_transaction_says_is_heard_when_it_commits_and_at_home_once
             async with sessions.begin() as session:
                 await notify(session, "sessions", {"n": 2})
                 _ = 1 / 0
-        await everything_said(here, here, there)
+        await everything_said(elsewhere, here, there)
         await engine.dispose()
 
     assert near == far == [{"n": 1}]
 
 
 async def test_a_handler_that_fails_makes_nobody_deaf(
-    here: Bus, owner_url: str, caplog: pytest.LogCaptureFixture
+    here: Bus, there: Bus, owner_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard = Heard()
     here.on("sessions", lambda payload: print(payload["missing"]))
@@ -161,17 +161,17 @@ async def test_a_handler_that_fails_makes_nobody_deaf(
         stranger.execute("NOTIFY parley, 'good morning'")
         stranger.execute("NOTIFY parley, '- sessions {'")
         stranger.execute("NOTIFY parley")
-    await here.publish("sessions", {"n": 1})
+    await there.publish("sessions", {"n": 1})
     await heard.until(1)
 
     assert heard == [{"n": 1}]
     assert "KeyError" in caplog.text
 
 
-async def test_what_is_too_long_is_refused_where_it_is_said(here: Bus) -> None:
+async def test_what_is_too_long_is_refused_where_it_is_said(here: Bus, there: Bus) -> None:
     heard = Heard()
-    here.on("sessions", heard)
-    room = MAX_BYTES - len('- sessions {"text":""}')
+    there.on("sessions", heard)
+    room = MAX_BYTES - len(here.process_id + ' sessions {"text":""}')
 
     await here.publish("sessions", {"text": "ü" * (room // 2)})
     await heard.until(1)
@@ -196,9 +196,11 @@ async def test_it_comes_back_by_itself_and_says_that_something_was_missed(here: 
     assert heard == [{"n": 1}]
 
 
-async def test_a_connection_that_broke_while_nobody_spoke_costs_no_message(here: Bus, database: str) -> None:
+async def test_a_connection_that_broke_while_nobody_spoke_costs_no_message(
+    here: Bus, there: Bus, database: str
+) -> None:
     heard = Heard()
-    here.on("sessions", heard)
+    there.on("sessions", heard)
     await here.publish("sessions", {"n": 1})
 
     assert end_connections(database, "sends") == 1
@@ -260,6 +262,7 @@ async def test_a_line_that_went_silent_is_noticed_and_laid_anew(database: str, t
         here.on("sessions", near)
         there.on("sessions", far)
         await here.publish("sessions", {"n": 1})
+        await there.publish("sessions", {"n": 1})
         await near.until(1)
 
         line.go_silent()
@@ -269,11 +272,11 @@ async def test_a_line_that_went_silent_is_noticed_and_laid_anew(database: str, t
         await far.until(2)
         await until_connected(here)
         await there.publish("sessions", {"n": 3})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while near[-1] != {"n": 3}:
                 await asyncio.sleep(0.002)
 
-    assert [each["n"] for each in far] == [1, 2, 3]
+    assert [each["n"] for each in far] == [1, 2]
 
 
 async def test_without_a_database_nobody_waits_and_nothing_fails(caplog: pytest.LogCaptureFixture) -> None:
