@@ -6,11 +6,13 @@ import re
 import signal
 
 import httpx
+import pytest
 
 from backend.accounts.models import User
 from backend.core.db import Sessions
 from backend.core.ids import new_id
 from backend.core.settings import Settings
+from backend.serving import _Supervisor
 from tests.conftest import sign_in
 from tests.fakes.engine import FakeEngine
 from tests.served import Serve, Served
@@ -102,3 +104,35 @@ def test_a_process_that_serves_alone_ends_with_one_signal(serve: Serve) -> None:
 
     assert served.process.returncode == 0
     assert served.workers == {}
+
+
+class _FakeWorker:
+    """Of a supervisor: what became of it."""
+
+    def __init__(self, *, exit_code: int | None = None, is_well: bool = False) -> None:
+        self.exit_code = exit_code
+        self.is_well = is_well
+        self.looks = 0
+
+    def look(self) -> None:
+        self.looks += 1
+
+
+def test_where_none_was_ever_well_one_that_cannot_start_ends_them_all(settings: Settings) -> None:
+    """A wrong setting is said once, and not again and again by ever new processes."""
+    cannot_start = _Supervisor([_FakeWorker(), _FakeWorker(exit_code=1)], settings)  # type: ignore[list-item]
+    with pytest.raises(SystemExit) as ended:
+        cannot_start._look()
+
+    killed = _FakeWorker(exit_code=-9)
+    _Supervisor([killed], settings)._look()  # type: ignore[list-item]
+
+    was_well, failed = _FakeWorker(is_well=True), _FakeWorker()
+    running = _Supervisor([was_well, failed], settings)  # type: ignore[list-item]
+    running._look()
+    was_well.is_well, failed.exit_code = False, 1
+    running._look()
+
+    assert ended.value.code == 1
+    assert killed.looks == 1
+    assert failed.looks == 2

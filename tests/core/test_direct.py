@@ -46,3 +46,21 @@ async def test_a_statement_that_is_refused_leaves_the_connection_fit_for_the_nex
                 await direct.as_person(nobody, twice, after)
             ((row,),) = await direct.as_person(nobody, after)
             assert row.name == "after"
+
+
+async def test_in_a_crowd_one_waits_for_a_connection_a_long_time_and_not_for_ever(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Direct(database, connections=1) as direct:
+        slow = asyncio.create_task(direct.as_worker("SELECT pg_sleep(0.5)", {}))
+        await asyncio.sleep(0.1)
+        ((waited,),) = await direct.as_worker("SELECT 1", {})
+
+        monkeypatch.setattr("backend.core.direct.LONGEST_WAIT", 0.1)
+        slower = asyncio.create_task(direct.as_worker("SELECT pg_sleep(1)", {}))
+        await asyncio.sleep(0.1)
+        with pytest.raises(DatabaseGone):
+            await direct.as_worker("SELECT 1", {})
+        await asyncio.gather(slow, slower)
+
+    assert waited == 1

@@ -178,6 +178,24 @@ def test_a_text_that_was_too_long_comes_back_into_an_empty_box(stage: Stage, tab
     assert ("Your text is back in the message box." in announced(page)) == (not meanwhile)
 
 
+def test_a_text_whose_files_went_with_it_stays_where_it_is(stage: Stage, tab: OpenTab) -> None:
+    """They cannot come back, and without them it would be another question."""
+    stage.ends = {"status": "failed", "provenance": {"failure": "overflow"}, "way_on": "regenerate"}
+    stage.may_end.clear()
+    page = tab(CHAT)
+    page.locator("#message").fill("What do you see?")
+    page.keyboard.press("Enter")
+    expect(page.locator("#message-a2")).to_be_visible()
+    page.evaluate(
+        """document.getElementById("message-q2").insertAdjacentHTML("beforeend", "<a class=chip>x.txt</a>")"""
+    )
+
+    stage.may_end.set()
+    expect(page.locator("#message-a2 [data-too-long]")).to_be_visible()
+
+    expect(page.locator("#message")).to_have_value("")
+
+
 def test_old_ways_on_are_gone_once_the_conversation_went_on(stage: Stage, tab: OpenTab) -> None:
     stage.branch = [question(), answer("Half", status="stopped")]
     page = tab(CHAT)
