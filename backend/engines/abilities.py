@@ -17,7 +17,7 @@ from sqlalchemy import exists, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.engines.client import ChatMessage, ChatRequest, EngineClient
-from backend.engines.discovery import Kind
+from backend.engines.dialects import Continuation
 from backend.engines.events import Delta, EngineFailed, Failure, Usage
 from backend.engines.findings import CANNOT_CHAT
 from backend.engines.models import Deployment, Engine
@@ -48,9 +48,6 @@ _COUNTING = _Beginning(
 # Many models take a list up again in a new turn; the second half of a word comes from nothing but going on.
 _WEEK = _Beginning("Name the days of the week.", "Monday, Tuesday, Wednes", re.compile("day"))
 
-_KNOW_THE_FIELDS = frozenset({Kind.VLLM, Kind.SGLANG, Kind.LLAMACPP})
-"""Engines that are known to go on when they are told to. Any other might pass over what it was told."""
-
 _PASSING = frozenset(
     {
         Failure.UNREACHABLE,
@@ -80,15 +77,15 @@ def untried(engine: Engine) -> Iterable[Deployment]:
             yield deployment
 
 
-async def find_out(client: EngineClient, kind: str | None, model: str, known: Abilities) -> Abilities:
+async def find_out(client: EngineClient, model: str, known: Abilities) -> Abilities:
     """What is not `known` yet, by at most four small requests, one after the other."""
     continues, sees = known.continues, known.sees
     if continues is None:
-        continues = await _continues(client, kind, model)
+        continues = await _continues(client, model)
     if sees is None:
-        sees = await client.sees(kind, model)
+        sees = await client.sees(model)
     if sees is None:
-        sees = await _sees(client, kind, model)
+        sees = await _sees(client, model)
     return Abilities(continues, sees)
 
 
@@ -98,6 +95,7 @@ async def store(session: AsyncSession, engine: Engine, upstream_name: str, found
         Engine.id == Deployment.engine_id,
         Engine.url == engine.url,
         Engine.kind.is_not_distinct_from(engine.kind),
+        Engine.forced_kind.is_not_distinct_from(engine.forced_kind),
         Engine.version.is_not_distinct_from(engine.version),
     )
     proved = {"continues": found.continues, "sees": found.sees}
@@ -109,8 +107,12 @@ async def store(session: AsyncSession, engine: Engine, upstream_name: str, found
     )
 
 
-async def _continues(client: EngineClient, kind: str | None, model: str) -> bool | None:
-    for beginning in (_COUNTING,) if kind in _KNOW_THE_FIELDS else (_COUNTING, _WEEK):
+async def _continues(client: EngineClient, model: str) -> bool | None:
+    """An engine that is known to obey is asked once; any other might pass over what it was told."""
+    continuation = client.dialect.continuation
+    if continuation is Continuation.REFUSED:
+        return False
+    for beginning in (_COUNTING,) if continuation is Continuation.OBEYED else (_COUNTING, _WEEK):
         messages: list[ChatMessage] = [
             {"role": "user", "content": beginning.question},
             {"role": "assistant", "content": beginning.answer},
@@ -124,12 +126,12 @@ async def _continues(client: EngineClient, kind: str | None, model: str) -> bool
     return True
 
 
-async def _sees(client: EngineClient, kind: str | None, model: str) -> bool | None:
-    """Ask about a picture. Engines other than vLLM may pass over it, so its tokens have to be in the count."""
+async def _sees(client: EngineClient, model: str) -> bool | None:
+    """Ask about a picture. Most engines may pass over it, so its tokens have to be in the count."""
     question = "What colour is this?"
     try:
         shown = await _ask(client, _one_token(model, question, picture=True))
-        if kind == Kind.VLLM:
+        if client.dialect.refuses_pictures:
             return True
         told = await _ask(client, _one_token(model, question))
     except EngineFailed as failure:

@@ -89,6 +89,13 @@ class AllowList:
     def names_host(self, address: Address) -> bool:
         return (address.host, None) in self.names or (address.host, address.port) in self.names
 
+    def names_port(self, address: Address) -> bool:
+        """Whether the deployment meant this very server, so that nothing is explored by asking how it is."""
+        return (address.host, address.port) in self.names or any(
+            only == address.port and network.num_addresses == 1 and str(network.network_address) == address.host
+            for network, only in self.networks
+        )
+
     def allows(self, address: Address, found: Sequence[IP]) -> bool:
         """Whether every address that the host stands for may be reached."""
         return bool(found) and all(
@@ -162,10 +169,15 @@ async def resolve_name(host: str) -> Sequence[IP]:
     return [ipaddress.ip_address(where[0]) for *_rest, where in found]
 
 
+def is_outside(found: Iterable[IP]) -> bool:
+    """Whether one of these lies on the public Internet."""
+    return any(_as_connected(ip).is_global for ip in found)
+
+
 async def is_on_site(url: str, resolve: Resolve | None = None) -> bool:
     """Whether no address of this engine lies on the public Internet; a name nobody knows counts as on site."""
     found = await _look_up(urlsplit(url).hostname or "", resolve or resolve_name)
-    return not any(_as_connected(ip).is_global for ip in found)
+    return not is_outside(found)
 
 
 def is_forbidden(ip: IP) -> bool:

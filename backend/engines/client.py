@@ -1,13 +1,14 @@
 """One engine over HTTP, for as long as the process lives.
 
-    answer()         events of one chat request, as they come; raises `EngineFailed` unless the answer is whole
-    count_tokens()   how long a prompt is
-    models()         what the engine serves
-    probe()          what kind of engine it is
-    sees()           whether it says that a model takes pictures
+    answer()                    events of one chat request, as they come; raises `EngineFailed` unless it is whole
+    count_tokens()              how long a prompt is
+    models(), probe()           what the engine serves, and what kind of engine it is
+    check_health()              whether one that still answers is alive
+    sees()                      whether it says that a model takes pictures
+    loaded(), load(), unload()  the models in its memory, where it can be told
 
-Only closing the connection makes an engine stop: leaving `answer()` in any way closes it at once, and a connection goes
-back to the pool only when its response was read to the end.
+It speaks in the dialect of its engine. Only closing the connection makes an engine stop: leaving `answer()` in any way
+closes it at once, and a connection goes back to the pool only when its response was read to the end.
 """
 
 import asyncio
@@ -17,35 +18,27 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
-import orjson
-from yarl import URL
+from aiohttp.abc import AbstractResolver
 
 from backend.core.i18n import _
-from backend.engines import counting, discovery
-from backend.engines.discovery import Page, Probe, UpstreamModel
+from backend.engines import dialects, discovery
+from backend.engines.dialects import Lifecycle, LoadedModel
+from backend.engines.discovery import Probe
 from backend.engines.events import EngineFailed, Event, Failure
-from backend.engines.failures import bounded, failed, refused
+from backend.engines.failures import failed
+from backend.engines.pages import UpstreamModel
 from backend.engines.reading import AnswerReader
-from backend.engines.request import JSON, ChatMessage, ChatRequest, Part, body_of, prompt_fields
+from backend.engines.request import JSON, ChatMessage, ChatRequest, Part, prompt_fields
 from backend.engines.silence import Silence
+from backend.engines.wire import Wire
 
 __all__ = ["JSON", "ChatMessage", "ChatRequest", "EngineClient", "Part", "Probe", "UpstreamModel"]
-
-CONNECT_SECONDS = 4.0
-PAGE_SECONDS = 5.0
-"""For everything that is not an answer: no admin page and no probe waits longer for a dead engine."""
 
 COUNT_SECONDS = 2.0
 """A person waits for the count; an estimate is at hand where it takes longer."""
 
-KEEP_ALIVE_SECONDS = 4.0
-"""vLLM and SGLang close an idle connection after 5 s; a request sent in that moment would be lost."""
-
-MAX_CONNECTIONS = 4_096
-"""Admission decides how many answers run; the pool must never be what makes them wait."""
-
-MAX_PAGE_BYTES = 4 << 20
-MAX_ERROR_BYTES = 64 << 10
+NUMBERS_SECONDS = 2.0
+"""Numbers that come late are worth nothing."""
 
 MAX_RETRY_AFTER_SECONDS = 5.0
 """An engine that asks for more is left to the caller, who may know another one."""
@@ -60,22 +53,35 @@ class EngineClient:
     """Make it inside a running event loop, and close it: `async with`, or `aclose()`."""
 
     def __init__(
-        self, url: str, api_key: str | None = None, *, first_token_seconds: float = 300, idle_seconds: float = 60
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        first_token_seconds: float = 300,
+        idle_seconds: float = 60,
+        kind: str | None = None,
+        resolver: AbstractResolver | None = None,
     ) -> None:
-        self._base, self._root = _addresses(url)
-        self._chat = self._base / "chat" / "completions"
-        self._key = (api_key or "").strip() or None
+        """`kind` as far as it is known; `probe` finds it out, `speak` says more. A `resolver` may refuse an address."""
+        self._wire = Wire(url, api_key, resolver)
+        self._chat = self._wire.base / "chat" / "completions"
         self._first_token_seconds = first_token_seconds
         self._idle_seconds = idle_seconds
-        self._cannot_count: set[str | None] = set()
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE_SECONDS),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-            headers=_headers(self._key),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-        )
+        self._cannot_count: set[str] = set()
+        self._is_forced = False
+        self.dialect = dialects.of(kind)
+        self.priorities = False
+        """The engine was started with them; elsewhere they would be refused."""
+        self.session_header = ""
+
+    def speak(
+        self, kind: str | None, *, forced: bool = False, priorities: bool = False, session_header: str = ""
+    ) -> None:
+        """How to talk to this engine from now on. One that is `forced` is not replaced by what `probe` finds."""
+        self.dialect = dialects.of(kind)
+        self._is_forced = forced
+        self.priorities = priorities
+        self.session_header = session_header
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,17 +92,20 @@ class EngineClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        await self._session.close()
+        await self._wire.aclose()
 
-    async def answer(self, request: ChatRequest) -> AsyncGenerator[list[Event], None]:
+    async def answer(self, request: ChatRequest, *, insists: bool = True) -> AsyncGenerator[list[Event], None]:
         """All complete events of one read at a time. Close the iterator when you leave it early (`aclosing`).
+
+        An engine that cannot take the request at this moment is asked once more if this client `insists`; whoever knows
+        other engines would rather ask those.
 
         Before the first text an engine has `first_token_seconds`, whatever else it sends; afterwards every byte, also a
         keep-alive comment, gives it `idle_seconds` more, but text has to come again within `first_token_seconds`.
         """
-        reader = AnswerReader(begins=not request.continues, secret=self._key)
+        reader = AnswerReader(begins=not request.continues, secret=self._wire.key)
         started = asyncio.get_running_loop().time()
-        response = await self._ask(body_of(request))
+        response = await self._ask(request, insists=insists)
         content = response.content
         silence = Silence(content, started, self._first_token_seconds, self._idle_seconds)
         because: EngineFailed | None = None
@@ -117,7 +126,7 @@ class EngineClient:
             except TimeoutError:
                 because = _too_silent(reader, silence.seconds)
             except (aiohttp.ClientError, OSError) as error:
-                because = failed(Failure.CUT, self._words(error))
+                because = failed(Failure.CUT, self._wire.words(error))
             if events := reader.close(because):
                 yield events
             if reader.done:
@@ -127,43 +136,82 @@ class EngineClient:
         if reader.failure is not None:
             raise reader.failure
 
-    async def count_tokens(
-        self, kind: str | None, model: str, messages: Sequence[ChatMessage], *, continues: bool = False
-    ) -> int | None:
+    async def count_tokens(self, model: str, messages: Sequence[ChatMessage], *, continues: bool = False) -> int | None:
         """The tokens of the prompt that the engine would make of `messages`; None where it cannot count.
 
         Pictures may be missing from the count. Raises `EngineFailed` where the engine could and did not.
         """
-        counter = counting.COUNTERS.get(kind or "")
-        if counter is None or kind in self._cannot_count:
+        dialect, site = self.dialect, self._wire.site
+        counter = dialect.counter
+        if counter is None or dialect.kind in self._cannot_count:
             return None
-        url = (self._base if counter.in_api else self._root).joinpath(*counter.path)
+        url = (site.api if counter.in_api else site.root).joinpath(*counter.path.split("/"))
         body = prompt_fields(model, messages, continues=continues)
         try:
-            return counter.read(await self._page(url, body, seconds=COUNT_SECONDS))
+            return counter.read(await self._wire.page(url, body, seconds=COUNT_SECONDS))
         except EngineFailed as failure:
             if failure.kind is not Failure.NONSENSE:
                 raise
             # No such route here, or a router that keeps it to itself: not worth asking before every answer.
-            self._cannot_count.add(kind)
+            self._cannot_count.add(dialect.kind)
             return None
 
-    async def models(self) -> list[UpstreamModel]:
-        return discovery.read_models(await self._page(self._base / "models"))
+    async def models(self) -> Sequence[UpstreamModel]:
+        return await discovery.models(self._wire.site, self.dialect)
 
     async def probe(self) -> Probe:
-        """What answers there, and what it serves."""
-        return await discovery.probe(self._page, self._base, self._root)
+        """What answers there, and what it serves. From then on it is spoken to in its own dialect."""
+        found = await discovery.probe(self._wire.site, forced=self.dialect if self._is_forced else None)
+        if not self._is_forced:
+            self.dialect = dialects.of(found.kind)
+        return found
 
-    async def sees(self, kind: str | None, model: str) -> bool | None:
+    async def check_health(self) -> None:
+        """Raises `EngineFailed` where an engine that still lists its models says that it has died."""
+        path = self.dialect.health_path
+        if path is None:
+            return
+        try:
+            await self._wire.site.get(path)
+        except EngineFailed as failure:
+            if failure.kind is not Failure.NONSENSE:  # something in front of it does not pass this page on
+                raise
+
+    async def sees(self, model: str) -> bool | None:
         """Whether the engine says that `model` takes pictures; None where it says nothing about that."""
-        return await discovery.sees(self._page, self._base, self._root, kind, model)
+        asks = self.dialect.sees
+        return await asks(self._wire.site, model) if asks else None
 
-    async def _ask(self, body: bytes) -> aiohttp.ClientResponse:
+    async def numbers(self, path: str) -> bytes:
+        """A page beside the API that is read again and again, such as `metrics`."""
+        page = await self._wire.page(self._wire.site.beside(path), seconds=NUMBERS_SECONDS)
+        return page.body
+
+    async def loaded(self) -> Sequence[LoadedModel] | None:
+        """The models in its memory, and those it could load; None where it cannot be told to load any."""
+        lifecycle = self.dialect.lifecycle
+        return await lifecycle.loaded(self._wire.site) if lifecycle else None
+
+    async def load(self, model: str, *, keep: bool = False) -> None:
+        """Returns when it is loaded, or on its way. With `keep` it stays, where the engine can be told so."""
+        self.dialect.must_have(model)
+        await self._lifecycle().load(self._wire.site, model, keep)
+
+    async def unload(self, model: str) -> None:
+        await self._lifecycle().unload(self._wire.site, model)
+
+    def _lifecycle(self) -> Lifecycle:
+        if self.dialect.lifecycle is None:
+            raise EngineFailed(Failure.BAD_REQUEST, _("This engine does not load or unload models when it is told to."))
+        return self.dialect.lifecycle
+
+    async def _ask(self, request: ChatRequest, *, insists: bool) -> aiohttp.ClientResponse:
         """The response to a chat request, with status 200 and nothing read of it."""
+        body = self.dialect.body(request, priorities=self.priorities)
+        headers = self.dialect.headers(request, self.session_header)
         try:
             async with asyncio.timeout(self._first_token_seconds):
-                response = await self._send(body)
+                response = await self._send(body, headers, insists=insists)
         except TimeoutError:
             raise _late(self._first_token_seconds) from None
         if response.content_type in ("text/html", "application/xhtml+xml"):  # a proxy's sign-in page also has 200
@@ -171,86 +219,25 @@ class EngineClient:
             raise failed(Failure.NONSENSE, f"200 with {response.content_type}")
         return response
 
-    async def _send(self, body: bytes) -> aiohttp.ClientResponse:
+    async def _send(self, body: bytes, headers: Mapping[str, str], *, insists: bool) -> aiohttp.ClientResponse:
         """Sent again only while not a byte of an answer has come, and only once to an engine that did not take it."""
-        refused_once = False
+        refused_once = not insists
         while True:
             try:
-                response = await self._open("POST", self._chat, body)
+                response = await self._wire.open("POST", self._chat, body, headers)
                 if response.status == 200:
                     return response
-                failure = await self._refusal(response)
+                failure = await self._wire.refusal(response)
             except aiohttp.ClientConnectorError as error:
-                failure = failed(Failure.UNREACHABLE, self._words(error))
+                failure = failed(Failure.UNREACHABLE, self._wire.words(error))
             except (aiohttp.ClientError, ConnectionError) as error:
                 kind = Failure.NONSENSE if isinstance(error, aiohttp.ClientResponseError) else Failure.UNREACHABLE
-                raise failed(kind, self._words(error)) from error
+                raise failed(kind, self._wire.words(error)) from error
             pause = _pause_before_retry(failure)
             if refused_once or pause is None:
                 raise failure
             refused_once = True
             await asyncio.sleep(pause)
-
-    async def _open(self, method: str, url: URL, body: bytes | None = None) -> aiohttp.ClientResponse:
-        """Tried twice, because engines close idle connections, also in the moment one is taken from the pool."""
-        try:
-            return await self._session.request(method, url, data=body, allow_redirects=False)
-        except aiohttp.ClientConnectorError:
-            raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
-            return await self._session.request(method, url, data=body, allow_redirects=False)
-
-    async def _refusal(self, response: aiohttp.ClientResponse) -> EngineFailed:
-        try:
-            async with asyncio.timeout(PAGE_SECONDS):
-                body = await _read_at_most(response, MAX_ERROR_BYTES)
-        except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
-            body = b""
-        finally:
-            response.close()
-        return refused(response.status, body, retry_after=_retry_after(response.headers), secret=self._key)
-
-    async def _page(self, url: URL, body: JSON = None, *, seconds: float | None = None) -> Page:
-        """One small thing of an engine, by a POST if there is a `body`; anything but 200 fails."""
-        seconds = seconds or PAGE_SECONDS
-        method, data = ("GET", None) if body is None else ("POST", orjson.dumps(body))
-        try:
-            async with asyncio.timeout(seconds):
-                response = await self._open(method, url, data)
-                try:
-                    content = await _read_at_most(response, MAX_PAGE_BYTES)
-                finally:
-                    response.close()
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise failed(Failure.UNREACHABLE, self._words(error)) from error
-        except TimeoutError:
-            raise failed(Failure.TIMEOUT, f"nothing within {seconds:g} s") from None
-        if response.status != 200:
-            raise refused(response.status, content, retry_after=_retry_after(response.headers), secret=self._key)
-        if len(content) == MAX_PAGE_BYTES:
-            raise failed(Failure.CUT, "the page is longer than this client reads")
-        return Page(content, response.headers.get("Server", ""))
-
-    def _words(self, error: Exception) -> str:
-        return bounded(f"{type(error).__name__}: {error}", self._key)
-
-
-def _addresses(url: str) -> tuple[URL, URL]:
-    """The address of the API, and of the server around it. A bare host gets `/v1`; any other path is taken as it is."""
-    base = URL(url.rstrip("/"))
-    if base.path in ("", "/"):
-        base = base.with_path("/v1")
-    return base, base.parent if base.name == "v1" else base
-
-
-def _headers(key: str | None) -> dict[str, str]:
-    headers = {
-        "Accept": "text/event-stream, application/json",
-        "Accept-Encoding": "identity",
-        "Content-Type": "application/json",
-        "User-Agent": "Parley",
-    }
-    return headers | {"Authorization": f"Bearer {key}"} if key else headers
 
 
 def _late(seconds: float) -> EngineFailed:
@@ -273,19 +260,6 @@ async def _hear_the_end(content: aiohttp.StreamReader) -> None:
                 await content.readany()
     except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
         return
-
-
-async def _read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    body = bytearray()
-    while len(body) < limit and (data := await response.content.readany()):
-        body += data
-    return bytes(body[:limit])
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds an engine asks for. A date, which the header also allows, is no engine's habit."""
-    text = headers.get("Retry-After", "").strip()
-    return float(text) if text.isdecimal() and len(text) < 6 else None
 
 
 def _pause_before_retry(failure: EngineFailed) -> float | None:

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from backend.core.ids import new_id
 from backend.core.security import Sealer, Unreadable
 from backend.core.settings import EngineSetting, Settings
-from backend.engines import keys
+from backend.engines import keys, queries
 from backend.engines.addresses import is_on_site, origin
 from backend.engines.models import Engine, Source
 
@@ -33,7 +33,7 @@ async def take_over(session: AsyncSession, settings: Settings, sealer: Sealer) -
                 "From now on the address and the key of the deployment hold.",
                 name,
             )
-        _agree(row, setting, source, sealer)
+        await _agree(session, row, setting, source, sealer)
     for name, row in rows.items():
         if name not in named and row.source is not Source.DATABASE and row.enabled:
             log.warning("The deployment no longer names the engine %s. It is out of service.", name)
@@ -63,11 +63,15 @@ def _named(settings: Settings) -> dict[str, tuple[EngineSetting, Source]]:
     return {embedded.name: (embedded, Source.EMBEDDED)} | named
 
 
-def _agree(row: Engine, setting: EngineSetting, source: Source, sealer: Sealer) -> None:
+async def _agree(session: AsyncSession, row: Engine, setting: EngineSetting, source: Source, sealer: Sealer) -> None:
+    if row.kind is None or origin(row.url) != origin(setting.url):
+        row.external = not await is_on_site(setting.url)
     if origin(row.url) != origin(setting.url):
         row.kind = row.version = None  # what was found out was about another server
     row.url, row.source, row.enabled = setting.url, source, True
-    row.kind = setting.kind or row.kind
+    if row.forced_kind != setting.kind:
+        row.forced_kind = setting.kind
+        await session.execute(queries.forget_abilities(row.id))
     wanted = (setting.api_key.get_secret_value() if setting.api_key else "") or None
     if _stored_key(row, sealer) != wanted:
         keys.seal(sealer, row, wanted or "")

@@ -24,6 +24,7 @@ _STATUS = {
     408: Failure.OVERLOADED,  # a router's queue gave up
     424: Failure.DEAD,  # TGI: the generation failed
     429: Failure.OVERLOADED,
+    499: Failure.CUT,  # Ollama: it was told that nobody waits any more
     502: Failure.UNREACHABLE,
     503: Failure.OVERLOADED,
     504: Failure.TIMEOUT,
@@ -32,6 +33,7 @@ _WORDS = {
     "authentication_error": Failure.AUTH,
     "invalid_api_key": Failure.AUTH,
     "model_not_found": Failure.UNKNOWN_MODEL,
+    "no_available_workers": Failure.UNREACHABLE,
     "not_supported_error": Failure.BAD_REQUEST,
     "unavailable_error": Failure.LOADING,
     "overloaded": Failure.OVERLOADED,
@@ -46,10 +48,21 @@ _MESSAGES = (
         ),
         Failure.LOADING,
     ),
-    (re.compile(r"no healthy upstream", re.IGNORECASE), Failure.UNREACHABLE),
-    (re.compile(r"llm is unavailable|enginecore encountered", re.IGNORECASE), Failure.DEAD),
+    (
+        # Routers whose engines are away: Envoy, then vllm-router and SGLang's gateway
+        re.compile(
+            r"no healthy upstream|no available workers|no workers are currently available|error sending request",
+            re.IGNORECASE,
+        ),
+        Failure.UNREACHABLE,
+    ),
+    (re.compile(r"llm is unavailable|enginecore encountered|failed to load model", re.IGNORECASE), Failure.DEAD),
     (re.compile(r"queue is full|server busy|maximum pending requests", re.IGNORECASE), Failure.OVERLOADED),
     (re.compile(r"input is not supported", re.IGNORECASE), Failure.BAD_REQUEST),
+    (
+        re.compile(r"roles must alternate|system role not supported", re.IGNORECASE),
+        Failure.BAD_REQUEST,
+    ),  # llama.cpp: 500
 )
 _KEYS = re.compile(r"(?i:bearer)\s+[^\s\"',}]+|\bsk-[\w*-]{4,}|\bhf_\w{8,}")
 

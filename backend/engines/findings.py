@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from uuid import UUID
 
 from sqlalchemy import func, select
@@ -13,15 +14,17 @@ from backend.core.clock import now
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.engines import queries
-from backend.engines.discovery import UpstreamModel
+from backend.engines.dialects.ollama import LEAVES_THE_HOUSE
+from backend.engines.kinds import Kind
 from backend.engines.models import Deployment, Engine, Model, Source
+from backend.engines.pages import UpstreamModel
+
+T = TypeVar("T")
 
 MAX_NAME = 100  # of a model, as in its table
 
 CANNOT_CHAT = re.compile(r"embed|rerank|whisper|\bbge\b", re.IGNORECASE)
 """What else lives behind the same list."""
-
-_LEAVES_THE_HOUSE = re.compile(r"[-:]cloud$", re.IGNORECASE)  # Ollama would pass it on to its maker's servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +47,20 @@ async def store(session: AsyncSession, engine_id: UUID, findings: Findings, *, p
         return
     before = engine.kind, engine.version
     engine.kind, engine.version = findings.kind or engine.kind, findings.version or engine.version
+    engine.external = engine.external or engine.kind == Kind.HOSTED
     listed = {model.id: model for model in findings.models}
     known = set()
     for deployment in await session.scalars(queries.deployments_of(engine_id)):
         known.add(deployment.upstream_name)
+        found = listed.get(deployment.upstream_name)
         # Another engine, or another model under an old name: what was proved then is to be proved again.
-        if (engine.kind, engine.version) != before or deployment.missing_since is not None:
-            deployment.continues = deployment.sees = None
-        _update(deployment, listed.get(deployment.upstream_name))
+        is_other = found is not None and _or(found.revision, deployment.revision) != deployment.revision
+        if (engine.kind, engine.version) != before or deployment.missing_since is not None or is_other:
+            deployment.continues = deployment.sees = deployment.thinks = None
+        _update(deployment, found)
     for name, model in listed.items():
         if name not in known:
-            for_everybody = not CANNOT_CHAT.search(name) and not _LEAVES_THE_HOUSE.search(name)
+            for_everybody = not CANNOT_CHAT.search(name) and not LEAVES_THE_HOUSE.search(name)
             await _add(session, engine, model, publish and for_everybody)
 
 
@@ -80,7 +86,23 @@ def display_name(upstream_name: str, *, embedded: bool = False) -> str:
 def _differs(deployment: Deployment, listed: UpstreamModel | None) -> bool:
     if listed is None or deployment.missing_since:
         return (listed is None) != (deployment.missing_since is not None)
-    return (listed.context_length or deployment.context_length) != deployment.context_length
+    return _facts(deployment, listed) != (deployment.context_length, deployment.revision, deployment.thinks)
+
+
+def _facts(deployment: Deployment, listed: UpstreamModel) -> tuple[int | None, str | None, bool | None]:
+    """Context, revision and thinking; what an engine does not tell this time stays as it was."""
+    context = listed.context_length
+    if listed.context_is_assumed:
+        context = deployment.context_length or context  # it said better, when the model was loaded
+    return (
+        _or(context, deployment.context_length),
+        _or(listed.revision, deployment.revision),
+        _or(listed.thinks, deployment.thinks),
+    )
+
+
+def _or(told: T | None, known: T | None) -> T | None:
+    return known if told is None else told
 
 
 def _update(deployment: Deployment, listed: UpstreamModel | None) -> None:
@@ -88,7 +110,7 @@ def _update(deployment: Deployment, listed: UpstreamModel | None) -> None:
         deployment.missing_since = deployment.missing_since or now()
         return
     deployment.missing_since = None
-    deployment.context_length = listed.context_length or deployment.context_length
+    deployment.context_length, deployment.revision, deployment.thinks = _facts(deployment, listed)
 
 
 async def _add(session: AsyncSession, engine: Engine, found: UpstreamModel, publish: bool) -> None:
@@ -102,6 +124,8 @@ async def _add(session: AsyncSession, engine: Engine, found: UpstreamModel, publ
                 model_id=model_id,
                 upstream_name=found.id,
                 context_length=found.context_length,
+                revision=found.revision,
+                thinks=found.thinks,
             )
         )
 

@@ -39,6 +39,11 @@ class Engine(Row):
 
     deployments: Mapped[list["Deployment"]] = relationship(back_populates="engine", lazy="raise", passive_deletes=True)
 
+    @property
+    def spoken_kind(self) -> str | None:
+        """What it is treated as: somebody's word on it counts more than what was found."""
+        return self.forced_kind or self.kind
+
 
 class Model(Row):
     __tablename__ = "models"

@@ -36,10 +36,13 @@ async def look(client: EngineClient, interval: float, *, thorough: bool) -> Find
     """What the engine serves and, if `thorough`, what it is. Raises `EngineFailed`, in good time if nothing comes."""
     try:
         async with asyncio.timeout(min(_LONGEST_WAIT, max(_LEAST_WAIT, interval))):
-            if not thorough:
-                return Findings(None, None, await client.models())
-            probe = await client.probe()
-            return Findings(probe.kind, probe.version, probe.models)
+            if thorough:
+                probe = await client.probe()
+                found = Findings(probe.kind, probe.version, probe.models)
+            else:
+                found = Findings(None, None, await client.models())
+            await client.check_health()
+            return found
     except TimeoutError:
         raise failed(Failure.TIMEOUT, "no list of models in time") from None
 

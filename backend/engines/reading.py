@@ -12,12 +12,15 @@ import orjson
 from backend.core.i18n import _
 from backend.engines.events import Delta, EngineFailed, Event, Failure, Finish, Reasoning, Usage
 from backend.engines.failures import bounded, broken_off, failed
+from backend.engines.repeats import Frame
 from backend.engines.sse import EventParser, ServerEvent
 from backend.engines.thinking import ThinkingSplitter
 
 MAX_ANSWER_CHARACTERS = 8 << 20
 _MAX_COUNT = 1_000_000_000  # two of them still fit into a column
 _MAX_REASON = 40
+_LOOK_EVERY, _LONGEST_LOOK = 4, 512  # chunks
+_PIECE = 2_048  # bytes
 
 _REASONS = {"stop_sequence": "stop", "eos_token": "stop"}  # TGI's words
 _WITHOUT_TEXT = frozenset({"tool_calls", "function_call", "content_filter", "abort"})
@@ -50,11 +53,19 @@ class AnswerReader:
         self._room = max_characters
         self._secret = secret
         self._parser = parser or EventParser()
+        self._frame: Frame | None = None
+        self._look_in = self._look_every = _LOOK_EVERY
 
     def feed(self, data: bytes) -> list[Event]:
         if not self._saw_data:
             self._first_bytes = (self._first_bytes + data)[:200]
-        events = self._read(self._parser.feed(data))
+        events: list[Event] = []
+        while data and not self.is_over:
+            if self._frame is not None:
+                data = self._read_quickly(self._frame, data, events)
+            piece, data = _first_piece(data)
+            if piece:
+                events += self._read(self._parser.feed(piece))
         if not self.is_over and (pending := self._parser.pending()):
             events += self._read_early(pending)
         if self._parser.too_long and not self.is_over:
@@ -92,6 +103,29 @@ class AnswerReader:
             return failed(Failure.CUT, "the stream ended before any text")
         return failed(Failure.NONSENSE, bounded(begin.decode("utf-8", "replace"), self._secret))
 
+    def _read_quickly(self, frame: Frame, data: bytes, events: list[Event]) -> bytes:
+        """What is left for the careful way. An event that is open is ended first."""
+        if self._half:
+            return data
+        if open_bytes := self._parser.until_next(data):
+            events += self._read(self._parser.feed(data[:open_bytes]))
+            data = data[open_bytes:]
+        if not data or self.is_over:
+            return b""
+        text, length = frame.read(data)
+        if length:
+            self._take(text, frame.kind, events, damaged=False)
+            self._look_in = self._look_every = _LOOK_EVERY
+        return data[length:]
+
+    def _look_for_repeats(self, data: bytes) -> None:
+        """At every so-manieth chunk that was read the careful way; less often where that did not help."""
+        self._look_in -= 1
+        if self._look_in == 0:
+            self._frame = Frame.of(data)
+            self._look_every = min(2 * self._look_every, _LONGEST_LOOK)
+            self._look_in = self._look_every
+
     def _read(self, server_events: list[ServerEvent]) -> list[Event]:
         events: list[Event] = []
         for name, data in server_events:
@@ -128,6 +162,8 @@ class AnswerReader:
         else:
             if (choice := _our_choice(chunk.get("choices"))) is not None:
                 self._read_choice(choice, events, damaged)
+                if not damaged and not name:
+                    self._look_for_repeats(data)
             if usage := chunk.get("usage"):
                 self._count(usage, events)
 
@@ -203,6 +239,13 @@ class AnswerReader:
         self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
         text = text[: len(text) - len(self._half)]
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _first_piece(data: bytes) -> tuple[bytes, bytes]:
+    """As much as is read the careful way before it is looked whether there is a shorter one; and the rest."""
+    if len(data) <= 2 * _PIECE or (end := data.find(b"\n\n", _PIECE)) < 0:
+        return data, b""
+    return data[: end + 2], data[end + 2 :]
 
 
 def _load_tolerantly(data: bytes) -> object:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypedDict
 
 import orjson
@@ -34,33 +34,45 @@ class ChatMessage(TypedDict):
     content: str | list[Part]
 
 
+Thinking: TypeAlias = Literal["", "off", "on", "low", "medium", "high"]
+"""Empty: as the engine does by itself. The last three ask for an effort."""
+
+
 @dataclass(frozen=True)
 class ChatRequest:
-    """`extra` holds fields that not every engine knows; a dialect puts them there, never a person."""
+    """One question in words that belong to no engine; a dialect turns them into the fields its engine knows."""
 
     model: str
     messages: Sequence[ChatMessage]
     max_tokens: int | None = None
     temperature: float | None = None
-    extra: Mapping[str, JSON] = field(default_factory=dict)
-    continues: bool = False  # the answer goes on with the last message, which is the assistant's own
+    top_p: float | None = None
+    stop: Sequence[str] | None = None
+    seed: int | None = None
+    response_format: Mapping[str, JSON] | None = None
+    thinking: Thinking = ""
+    salt: str | None = None
+    """Only requests with the same salt share a prefix cache."""
+    priority: int | None = None
+    """0 before 1 before 2; sent where the engine was started with priorities."""
+    session: str | None = None
+    """Always the same for a conversation, and opaque: routers keep a conversation on one engine by it."""
+    fairness: str | None = None
+    """Always the same for a person, and opaque: routers share out by it."""
+    continues: bool = False
+    """The answer goes on with the last message, which is the assistant's own."""
 
 
-def body_of(request: ChatRequest) -> bytes:
-    """The bytes of a streaming request. `ValueError` for a field that is unknown or out of bounds: our own fault."""
-    fields: dict[str, JSON] = {
-        **prompt_fields(request.model, request.messages, continues=request.continues),
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    options: dict[str, JSON] = {"max_tokens": request.max_tokens, "temperature": request.temperature, **request.extra}
+def checked(options: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Those that are set. `ValueError` for a field that is unknown or out of bounds: our own fault."""
+    fields: dict[str, JSON] = {}
     for name, value in options.items():
         if value is None:
             continue
         if name not in _BOUNDS or not _BOUNDS[name](value):
             raise ValueError(f"{name} is not a field an engine is sent, or its value is out of bounds")
         fields[name] = value
-    return orjson.dumps(fields)
+    return fields
 
 
 def prompt_fields(model: str, messages: Sequence[ChatMessage], *, continues: bool = False) -> dict[str, JSON]:
@@ -126,8 +138,22 @@ def _is_short(value: JSON) -> bool:
 
 
 def _are_template_options(value: JSON) -> bool:
-    return isinstance(value, Mapping) and len(value) <= 10 and all(_is_bool(option) for option in value.values())
+    return (
+        isinstance(value, Mapping)
+        and len(value) <= 10
+        and all(_is_bool(option) or _is_short(option) for option in value.values())
+    )
 
+
+def _is_format(value: JSON) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and value.get("type") in ("text", "json_object", "json_schema")
+        and len(orjson.dumps(value)) <= _MAX_FORMAT_BYTES
+    )
+
+
+_MAX_FORMAT_BYTES = 64 << 10
 
 _BOUNDS: dict[str, Callable[[JSON], bool]] = {
     "max_tokens": _is_count,
@@ -140,4 +166,6 @@ _BOUNDS: dict[str, Callable[[JSON], bool]] = {
     "cache_salt": _is_salt,
     "chat_template_kwargs": _are_template_options,
     "reasoning_effort": _is_short,
+    "response_format": _is_format,
+    "store": _is_bool,
 }

@@ -3,11 +3,14 @@
 What the deployment names (`PARLEY_ENGINES`, the embedded engine) is changed there and only read here.
 """
 
+import re
+from typing import Final
 from uuid import UUID
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.core.bus import notify
 from backend.core.db import broken
 from backend.core.errors import BadInput, Conflict, NotFound
 from backend.core.i18n import _
@@ -17,56 +20,102 @@ from backend.core.text import one_line
 from backend.engines import addresses, keys, queries
 from backend.engines.addresses import AllowList, origin
 from backend.engines.findings import MAX_NAME, display_name
+from backend.engines.kinds import Kind
 from backend.engines.models import Deployment, Engine, Model, Source
 
+#: What the processes hear when engines, models or what people may use of them have changed.
+CHANGED: Final = "models"
+
 _MAX_KEY = 500
+_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,79}", re.ASCII)
+_OUR_HEADERS = frozenset(
+    "accept accept-encoding authorization connection content-encoding content-length content-type cookie expect host "
+    "keep-alive proxy-authorization te trailer transfer-encoding upgrade user-agent".split()
+)
+
+
+async def changed(session: AsyncSession) -> None:
+    """Have every process read the rows again, as soon as this transaction has committed."""
+    await notify(session, CHANGED, {})
 
 
 async def add_engine(
-    session: AsyncSession, allowed: AllowList, sealer: Sealer, *, name: str, url: str, api_key: str = ""
+    session: AsyncSession,
+    allowed: AllowList,
+    sealer: Sealer,
+    *,
+    name: str,
+    url: str,
+    api_key: str = "",
+    kind: str = "",
+    priorities: bool = False,
+    session_header: str = "",
 ) -> Engine:
-    """Raises BadInput with a sentence per field."""
-    name, api_key = one_line(name, 80), api_key.strip()
-    wrong = {}
-    if not name:
-        wrong["name"] = _("Please enter a name.")
-    if not _is_sendable(api_key):
-        wrong["api_key"] = _("This is not an API key: it has spaces or unusual characters, or is too long.")
-    plain = ""
-    try:
-        plain = await _allowed_url(url, allowed)
-    except BadInput as refused:
-        wrong |= refused.fields
-    if wrong:
-        raise BadInput(_("Please check the fields below."), fields=wrong)
-    await _keep_addresses_apart(session, plain)
-    engine = Engine(id=new_id(), name=name, url=plain, source=Source.DATABASE)
+    """Raises BadInput with a sentence per field. Without a `kind` it is found out.
+
+    An engine on the public Internet is external: whatever is sent there leaves the building.
+    """
+    name, api_key, session_header = one_line(name, 80), api_key.strip(), session_header.strip()
+    wrong = _wrong(name=name, api_key=api_key, kind=kind, session_header=session_header)
+    address, external = await _allowed_address(url, allowed, wrong)
+    await _keep_addresses_apart(session, address)
+    engine = Engine(
+        id=new_id(),
+        name=name,
+        url=address,
+        source=Source.DATABASE,
+        forced_kind=kind or None,
+        external=external,
+        priorities=priorities,
+        session_header=session_header,
+    )
     keys.seal(sealer, engine, api_key)
     session.add(engine)
-    taken = _("There is already an engine with this name.")
-    with broken(uq_engines_name=BadInput(taken, fields={"name": taken})):
+    with broken(uq_engines_name=_name_taken()):
         await session.flush()
     return engine
 
 
 async def change_engine(
-    session: AsyncSession, allowed: AllowList, sealer: Sealer, engine: Engine, *, url: str, api_key: str = ""
+    session: AsyncSession,
+    allowed: AllowList,
+    sealer: Sealer,
+    engine: Engine,
+    *,
+    url: str,
+    api_key: str = "",
+    name: str | None = None,
+    kind: str | None = None,
+    external: bool | None = None,
+    priorities: bool | None = None,
+    session_header: str | None = None,
 ) -> None:
-    """Without a new key the old one stays, and is of use only while scheme, host and port stay too."""
+    """None leaves a thing as it is. Raises BadInput with a sentence per field; nothing is changed then.
+
+    Without a new key the old one stays, and is of use only while scheme, host and port stay too.
+    """
     _only_ours(engine)
-    if not _is_sendable(api_key.strip()):
-        wrong = _("This is not an API key: it has spaces or unusual characters, or is too long.")
-        raise BadInput(wrong, fields={"api_key": wrong})
-    plain = await _allowed_url(url, allowed)
-    if plain != engine.url:
-        await _keep_addresses_apart(session, plain)
+    name = engine.name if name is None else one_line(name, 80)
+    kind = engine.forced_kind or "" if kind is None else kind
+    session_header = engine.session_header if session_header is None else session_header.strip()
+    api_key = api_key.strip()
+    wrong = _wrong(name=name, api_key=api_key, kind=kind, session_header=session_header)
+    address, is_outside = await _allowed_address(url, allowed, wrong)
+    if address != engine.url:
+        await _keep_addresses_apart(session, address)
+    moves = origin(address) != origin(engine.url)
+    if address != engine.url or (kind or None) != engine.forced_kind:
         await session.execute(queries.forget_abilities(engine.id))
-    if origin(plain) != origin(engine.url):
+    if moves:
         engine.kind = engine.version = None
-    engine.url = plain
-    if api_key.strip():
-        keys.seal(sealer, engine, api_key.strip())
-    await session.flush()
+    engine.external = is_outside if moves else engine.external if external is None else external
+    engine.name, engine.url, engine.forced_kind, engine.session_header = name, address, kind or None, session_header
+    if priorities is not None:
+        engine.priorities = priorities
+    if api_key:
+        keys.seal(sealer, engine, api_key)
+    with broken(uq_engines_name=_name_taken()):
+        await session.flush()
 
 
 def enable(engine: Engine) -> None:
@@ -78,6 +127,17 @@ def disable(engine: Engine) -> None:
     """Take an engine out of service: nothing new goes there, running answers end as they would have."""
     _only_ours(engine)
     engine.enabled = False
+
+
+def drain(engine: Engine) -> None:
+    """Nothing new goes there, and it is still looked at: before a restart, or to see it without work."""
+    _only_ours(engine)
+    engine.draining = True
+
+
+def undrain(engine: Engine) -> None:
+    _only_ours(engine)
+    engine.draining = False
 
 
 async def remove(session: AsyncSession, engine: Engine) -> None:
@@ -133,10 +193,35 @@ async def find_model(session: AsyncSession, model_id: UUID) -> Model:
     return model
 
 
-async def _allowed_url(url: str, allowed: AllowList) -> str:
-    address = addresses.parse(url.strip())
-    await addresses.check(address, allowed)
-    return address.url
+def _wrong(*, name: str, api_key: str, kind: str, session_header: str) -> dict[str, str]:
+    """A sentence for each field that cannot be used."""
+    wrong = {}
+    if not name:
+        wrong["name"] = _("Please enter a name.")
+    if not is_sendable(api_key):
+        wrong["api_key"] = _("This is not an API key: it has spaces or unusual characters, or is too long.")
+    if kind and kind not in list(Kind):
+        wrong["kind"] = _("Parley knows no engine of this kind.")
+    if session_header and (not _HEADER.fullmatch(session_header) or session_header.lower() in _OUR_HEADERS):
+        wrong["session_header"] = _("Write the name of a header like X-Session-ID, not one that means something else.")
+    return wrong
+
+
+async def _allowed_address(url: str, allowed: AllowList, wrong: dict[str, str]) -> tuple[str, bool]:
+    """In its plain form, and whether it lies on the public Internet. Raises BadInput for everything that is wrong."""
+    try:
+        address = addresses.parse(url.strip())
+        found = await addresses.check(address, allowed)
+    except BadInput as refused:
+        raise BadInput(_("Please check the fields below."), fields=wrong | refused.fields) from None
+    if wrong:
+        raise BadInput(_("Please check the fields below."), fields=wrong)
+    return address.url, addresses.is_outside(found)
+
+
+def _name_taken() -> BadInput:
+    taken = _("There is already an engine with this name.")
+    return BadInput(taken, fields={"name": taken})
 
 
 async def _keep_addresses_apart(session: AsyncSession, url: str) -> None:
@@ -152,7 +237,7 @@ async def _next_position(session: AsyncSession) -> int:
     return 0 if last is None else last + 1
 
 
-def _is_sendable(api_key: str) -> bool:
+def is_sendable(api_key: str) -> bool:
     return len(api_key) <= _MAX_KEY and api_key.isascii() and all("!" <= character <= "~" for character in api_key)
 
 

@@ -1,22 +1,35 @@
 """What people can choose and how engines are, at one moment. Plain values: reading them waits for nothing."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from hashlib import blake2b
+from enum import StrEnum
+from typing import cast
 from uuid import UUID
 
-from backend.core.errors import Unavailable
+from backend.core.clock import now
 from backend.core.i18n import _
+from backend.engines import dialects
 from backend.engines.client import EngineClient
+from backend.engines.dialects import Dialect
+from backend.engines.events import Failure
 from backend.engines.findings import display_name
 from backend.engines.local import LocalServer
 from backend.engines.models import Deployment, Engine, Model, Source
 from backend.engines.probing import Health
+from backend.engines.request import Thinking
+from backend.engines.sharing import OPEN, Sharing
 
 
-class NoEngineAvailable(Unavailable):
-    """No engine that serves the model can be used at the moment."""
+class State(StrEnum):
+    """Of a model, as people need to know it; the first that holds, from the end."""
+
+    AVAILABLE = "available"
+    BUSY = "busy"  # who asks now has to wait; only `Registry.state_of` knows
+    LOADING = "loading"  # an engine is on its way
+    AWAY = "away"  # no engine can be used
+    MAINTENANCE = "maintenance"  # an admin said so, until a certain time
+    RETIRED = "retired"  # nobody can choose it any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,14 @@ class Endpoint:
     since: datetime | None  # when the problem began
     continues: bool  # proved: it goes on with an answer that broke off
     sees: bool  # proved: it takes pictures
+    loading: bool = False  # it will be there in a while
+    external: bool = False  # what is sent there leaves the building
+    thinks: bool | None = None  # writes its reasoning apart; None: not known
+    revision: str | None = None  # of the weights, as the engine tells it
+
+    @property
+    def dialect(self) -> Dialect:
+        return dialects.of(self.engine_kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +70,51 @@ class Offer:
     temperature: float | None
     max_tokens: int | None
     endpoints: tuple[Endpoint, ...]
+    color: str = ""
+    thinking: Thinking = ""
+    adjustable: frozenset[str] = frozenset()  # parameters that people may choose themselves
+    max_concurrent: int | None = None
+    maintenance_until: datetime | None = None
+    retired: bool = False
+    fallback_id: UUID | None = None
+    people: frozenset[UUID] | None = None  # who may use it; None is everybody
+
+    def is_for(self, person_id: UUID) -> bool:
+        """Whether this person may use it: the one place that decides it."""
+        return not self.retired and (self.people is None or person_id in self.people)
+
+    @property
+    def for_everybody(self) -> bool:
+        return self.people is None
+
+    @property
+    def in_maintenance(self) -> bool:
+        return self.maintenance_until is not None and self.maintenance_until > now()
+
+    @property
+    def state(self) -> State:
+        if self.retired:
+            return State.RETIRED
+        if self.in_maintenance:
+            return State.MAINTENANCE
+        if self.available:
+            return State.AVAILABLE
+        return State.LOADING if any(endpoint.loading for endpoint in self.endpoints) else State.AWAY
 
     @property
     def available(self) -> bool:
+        """Whether an engine could answer; whether people may ask is another question (`state`)."""
         return any(endpoint.problem is None for endpoint in self.endpoints)
 
     @property
     def sees(self) -> bool:
         """Whether pictures may be sent: one engine that takes them is enough, and it is the one that gets them."""
         return any(endpoint.sees for endpoint in self.endpoints)
+
+    @property
+    def external(self) -> bool:
+        """Whether an answer may come from outside the building."""
+        return any(endpoint.external for endpoint in self.endpoints)
 
     @property
     def problem(self) -> str | None:
@@ -87,6 +144,8 @@ class EngineStatus:
     version: str | None
     source: Source
     enabled: bool
+    draining: bool
+    external: bool
     has_key: bool
     health: Health
     deployments: tuple[DeploymentStatus, ...]
@@ -98,10 +157,13 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """`offers` are what people can choose from; `by_id` also holds what has retired, for answers that still run."""
+
     offers: tuple[Offer, ...] = ()
     engines: tuple[EngineStatus, ...] = ()
     local: tuple[LocalServer, ...] = ()
     by_id: Mapping[UUID, Offer] = field(default_factory=dict)
+    sharing: Sharing = OPEN
 
 
 def build(
@@ -109,6 +171,8 @@ def build(
     client_of: Callable[[UUID], EngineClient],
     health_of: Callable[[UUID], Health],
     local: tuple[LocalServer, ...],
+    sharing: Sharing = OPEN,
+    asleep_on: Callable[[UUID], Collection[str]] = lambda _engine_id: (),
 ) -> Snapshot:
     """`engines` with their deployments and models loaded. Disabled engines offer nothing."""
     engines = list(engines)
@@ -121,30 +185,19 @@ def build(
                 continue
             models[model.id] = model
             endpoint = _endpoint(engine, deployment, client_of(engine.id), health_of(engine.id))
+            if endpoint.problem is None and deployment.upstream_name in asleep_on(engine.id):
+                endpoint = replace(endpoint, problem=_("The model sleeps until an administrator wakes it."))
             endpoints.setdefault(model.id, []).append(endpoint)
-    offers = [_offer(model, endpoints[model.id]) for model in models.values()]
+    offers = [_offer(model, endpoints[model.id], sharing) for model in models.values()]
     # Ids grow with time, so the models of one engine stand together, in the order they were found.
     offers.sort(key=lambda offer: (models[offer.id].position, offer.id))
     return Snapshot(
-        tuple(offers),
+        tuple(offer for offer in offers if not offer.retired),
         tuple(status_of(engine, health_of(engine.id)) for engine in engines),
         local,
         {offer.id: offer for offer in offers},
+        sharing,
     )
-
-
-def choose(offer: Offer, conversation_id: UUID | None = None) -> Endpoint:
-    """A healthy endpoint, for one conversation always the same as long as it is healthy.
-
-    So the engine still has the conversation in its prefix cache (rendezvous hashing). Raises NoEngineAvailable.
-    """
-    healthy = [endpoint for endpoint in offer.endpoints if endpoint.problem is None]
-    if not healthy:
-        raise NoEngineAvailable(offer.problem or _("No engine serves this model at the moment."))
-    if conversation_id is None:
-        return healthy[0]
-    key = conversation_id.bytes
-    return max(healthy, key=lambda endpoint: blake2b(key + endpoint.deployment_id.bytes, digest_size=8).digest())
 
 
 def status_of(engine: Engine, health: Health) -> EngineStatus:
@@ -152,10 +205,12 @@ def status_of(engine: Engine, health: Health) -> EngineStatus:
         id=engine.id,
         name=engine.name,
         url=engine.url,
-        kind=engine.kind,
+        kind=engine.spoken_kind,
         version=engine.version,
         source=engine.source,
         enabled=engine.enabled,
+        draining=bool(engine.draining),
+        external=bool(engine.external),
         has_key=engine.sealed_api_key is not None,
         health=health,
         deployments=tuple(
@@ -183,11 +238,13 @@ def _endpoint(engine: Engine, deployment: Deployment, client: EngineClient, heal
     problem, since = health.problem, health.since
     if problem is None and deployment.missing_since:
         problem, since = _("The engine does not offer this model at the moment."), deployment.missing_since
+    if problem is None and engine.draining:
+        problem = _("The engine takes no new questions at the moment.")
     return Endpoint(
         deployment_id=deployment.id,
         engine_id=engine.id,
         engine_name=engine.name,
-        engine_kind=engine.kind,
+        engine_kind=engine.spoken_kind,
         engine_version=engine.version,
         upstream_name=deployment.upstream_name,
         context_length=deployment.context_length,
@@ -196,10 +253,14 @@ def _endpoint(engine: Engine, deployment: Deployment, client: EngineClient, heal
         since=since,
         continues=deployment.continues is True,
         sees=deployment.sees is True,
+        loading=health.kind is Failure.LOADING,
+        external=bool(engine.external),
+        thinks=deployment.thinks,
+        revision=deployment.revision,
     )
 
 
-def _offer(model: Model, endpoints: list[Endpoint]) -> Offer:
+def _offer(model: Model, endpoints: list[Endpoint], sharing: Sharing) -> Offer:
     return Offer(
         id=model.id,
         name=model.name,
@@ -209,4 +270,12 @@ def _offer(model: Model, endpoints: list[Endpoint]) -> Offer:
         temperature=model.temperature,
         max_tokens=model.max_tokens,
         endpoints=tuple(endpoints),
+        color=model.color,
+        thinking=cast("Thinking", model.thinking),
+        adjustable=frozenset(model.adjustable),
+        max_concurrent=model.max_concurrent,
+        maintenance_until=model.maintenance_until,
+        retired=model.retired_at is not None,
+        fallback_id=model.fallback_id,
+        people=sharing.people_of(model),
     )

@@ -61,6 +61,16 @@ class EventParser:
             self._keep(tail)
         return events
 
+    def until_next(self, data: bytes) -> int:
+        """How many bytes of `data` belong to the event that is open; all of them where that is not easy to say."""
+        if self._after_cr or self.too_long or b"\r" in data:
+            return len(data)
+        if not self._rest:
+            return 0
+        if self._rest[-1] == 0x0A and data[:1] == b"\n":
+            return 1
+        return data.find(b"\n\n") + 2 if b"\n\n" in data else len(data)
+
     def pending(self) -> bytes:
         """The event that is still open, if it looks like a bare JSON error: no end may ever come."""
         rest = self._rest

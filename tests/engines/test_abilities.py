@@ -13,12 +13,12 @@ from backend.core.db import Sessions
 from backend.engines import abilities, queries, service
 from backend.engines.abilities import Abilities
 from backend.engines.client import EngineClient
-from backend.engines.discovery import Kind
+from backend.engines.kinds import Kind
 from backend.engines.models import Deployment
 from backend.engines.registry import Registry
 from tests.engines import strangers
+from tests.engines.conftest import SEALER, Ground, until
 from tests.engines.replay import Recording, recording, serving
-from tests.engines.test_registry import SEALER, Ground, until
 from tests.fakes.engine import FakeEngine, T, event, finish, usage
 from tests.fakes.script import DONE
 
@@ -52,8 +52,8 @@ def says(text: str, prompt: int = 40) -> bytes:
 
 
 async def found(kind: Kind | None, *replies: bytes | Recording, known: Abilities = NOTHING) -> Abilities:
-    async with answering(*replies) as (url, _asked), EngineClient(url) as client:
-        return await abilities.find_out(client, kind, "m", known)
+    async with answering(*replies) as (url, _asked), EngineClient(url, kind=kind) as client:
+        return await abilities.find_out(client, "m", known)
 
 
 async def continues(kind: Kind | None, *replies: bytes | Recording) -> bool | None:
@@ -96,19 +96,21 @@ async def test_thinking_about_the_next_number_is_not_going_on() -> None:
     assert await continues(Kind.VLLM, thought + finish("length") + DONE) is False
 
 
-@pytest.mark.parametrize("kind", [Kind.OLLAMA, Kind.LMSTUDIO, Kind.TRTLLM, Kind.OPENAI, None])
+@pytest.mark.parametrize("kind", [Kind.OLLAMA, Kind.LMSTUDIO, Kind.SMG, Kind.OPENAI, None])
 async def test_an_engine_that_may_ignore_the_fields_has_to_finish_a_word(kind: Kind | None) -> None:
     assert await continues(kind, says(" four, five"), says("day, Thursday")) is True
     assert await continues(kind, says(" four, five"), says("Wednesday, Thursday")) is False
 
 
 async def test_an_engine_that_refuses_the_fields_does_not_go_on_and_one_that_is_busy_is_asked_later() -> None:
-    assert await continues(Kind.TRTLLM, recording("vllm/error-bad-type")) is False
+    assert await continues(Kind.TRTLLM) is False  # is not even asked
+    assert await continues(Kind.HOSTED) is False
+    assert await continues(Kind.OPENAI, recording("vllm/error-bad-type")) is False
     assert await continues(Kind.VLLM, says("")) is False
     assert await continues(Kind.VLLM, recording("vllm/error-unknown-model")) is None
     assert await continues(Kind.VLLM, T(" four")) is None  # cut
     async with EngineClient(strangers.nobody()) as client:
-        assert await abilities.find_out(client, Kind.VLLM, "m", NOTHING) == NOTHING
+        assert await abilities.find_out(client, "m", NOTHING) == NOTHING
 
 
 async def test_vllm_takes_a_picture_or_says_no() -> None:
@@ -125,8 +127,8 @@ async def test_a_picture_that_was_passed_over_was_not_seen() -> None:
 
 
 async def test_what_is_asked_is_small_and_its_picture_is_a_png() -> None:
-    async with answering(says(" four"), says("Red")) as (url, asked), EngineClient(url) as client:
-        assert await abilities.find_out(client, Kind.VLLM, "m", NOTHING) == Abilities(continues=True, sees=True)
+    async with answering(says(" four"), says("Red")) as (url, asked), EngineClient(url, kind=Kind.VLLM) as client:
+        assert await abilities.find_out(client, "m", NOTHING) == Abilities(continues=True, sees=True)
 
     assert [(body["max_tokens"], body["temperature"]) for body in asked] == [(12, 0), (1, 0)]
     assert asked[0]["continue_final_message"] is True

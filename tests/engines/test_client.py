@@ -70,8 +70,8 @@ async def test_an_answer_comes_piece_by_piece() -> None:
 
 
 async def test_the_request_is_what_was_asked_and_nothing_about_the_person() -> None:
-    async with FakeEngine(api_key="s3cret") as engine, EngineClient(engine.url, "s3cret") as client:
-        await ask(client, question("Why?", max_tokens=50, temperature=0.7, extra={"cache_salt": "00ff"}))
+    async with FakeEngine(api_key="s3cret") as engine, EngineClient(engine.url, "s3cret", kind="vllm") as client:
+        await ask(client, question("Why?", max_tokens=50, temperature=0.7, salt="00ff"))
 
     [asked] = engine.requests
     assert asked.body == {
@@ -759,13 +759,15 @@ async def test_a_name_that_does_not_exist_is_unreachable() -> None:
 
 
 async def _heard_of(script: Script, *, first_token_seconds: float = 5, idle_seconds: float = 5) -> Heard:
-    limits = {"first_token_seconds": first_token_seconds, "idle_seconds": idle_seconds}
-    async with FakeEngine() as engine, EngineClient(engine.url, None, **limits) as client:
+    async with (
+        FakeEngine() as engine,
+        EngineClient(engine.url, first_token_seconds=first_token_seconds, idle_seconds=idle_seconds) as client,
+    ):
         engine.script = script
         return await ask(client)
 
 
 def _open_connections(client: EngineClient) -> int:
-    connector = client._session.connector
+    connector = client._wire.session.connector
     assert connector is not None
     return sum(len(connections) for connections in connector._conns.values())

@@ -9,7 +9,7 @@ from backend.core.db import Sessions
 from backend.core.security import Sealer
 from backend.core.settings import Settings
 from backend.engines import configured, keys
-from backend.engines.models import Engine, Source
+from backend.engines.models import Deployment, Engine, Source
 
 
 @pytest.fixture
@@ -41,8 +41,17 @@ async def test_engines_of_the_deployment_become_rows(db: Sessions, sealer: Seale
     }
     assert all(engine.enabled for engine in found.values())
     assert (found["east"].url, keys.unseal(sealer, found["east"])) == ("http://gpu-1:8000", "secret")
-    assert (found["west"].kind, keys.unseal(sealer, found["west"])) == ("vllm", None)
+    assert (found["west"].forced_kind, keys.unseal(sealer, found["west"])) == ("vllm", None)
     assert keys.unseal(sealer, found["This machine"]) == "random"
+
+
+async def test_an_engine_of_the_deployment_on_the_internet_is_external(db: Sessions, sealer: Sealer) -> None:
+    inside, outside = "http://10.0.0.1:8000", "https://93.184.216.34"
+    found = await take_over(db, sealer, {"name": "east", "url": inside}, {"name": "hosted", "url": outside})
+    moved = await take_over(db, sealer, {"name": "east", "url": outside}, {"name": "hosted", "url": inside})
+
+    assert {name: engine.external for name, engine in found.items()} == {"east": False, "hosted": True}
+    assert {name: engine.external for name, engine in moved.items()} == {"east": True, "hosted": False}
 
 
 async def test_a_second_start_changes_what_changed_and_keeps_the_row(db: Sessions, sealer: Sealer) -> None:
@@ -73,13 +82,36 @@ async def test_a_key_that_is_taken_away_is_forgotten(db: Sessions, sealer: Seale
 
 
 async def test_an_engine_that_moved_is_found_out_again(db: Sessions, sealer: Sealer) -> None:
-    await take_over(db, sealer, {"name": "east", "url": "http://gpu-1:8000", "kind": "vllm"})
+    found = await take_over(db, sealer, {"name": "east", "url": "http://gpu-1:8000"})
+    async with db.begin() as session:
+        (await session.get_one(Engine, found["east"].id)).kind = "vllm"
 
     same_server = await take_over(db, sealer, {"name": "east", "url": "http://gpu-1:8000/team"})
     other_server = await take_over(db, sealer, {"name": "east", "url": "http://gpu-2:8000/team"})
 
     assert same_server["east"].kind == "vllm"
     assert other_server["east"].kind is None
+
+
+async def test_the_kind_that_the_deployment_names_counts_more_than_what_is_found(db: Sessions, sealer: Sealer) -> None:
+    setting = {"name": "east", "url": "http://gpu-1:8000"}
+    named = await take_over(db, sealer, setting | {"kind": "vllm_router"})
+    async with db.begin() as session:
+        engine = await session.get_one(Engine, named["east"].id)
+        engine.kind = "vllm"
+        session.add(Deployment(engine_id=engine.id, upstream_name="linden", continues=True))
+
+    again = await take_over(db, sealer, setting | {"kind": "vllm_router"})
+    kept = await _continues(db)
+    no_more = await take_over(db, sealer, setting)
+
+    assert (again["east"].spoken_kind, kept) == ("vllm_router", True)
+    assert (no_more["east"].spoken_kind, await _continues(db)) == ("vllm", None)
+
+
+async def _continues(db: Sessions) -> bool | None:
+    async with db.begin() as session:
+        return await session.scalar(select(Deployment.continues))
 
 
 async def test_an_engine_that_is_no_longer_named_is_disabled_and_comes_back(db: Sessions, sealer: Sealer) -> None:

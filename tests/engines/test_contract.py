@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 
 from backend.engines.client import ChatRequest, EngineClient, UpstreamModel
-from backend.engines.discovery import Kind
 from backend.engines.events import Failure, Overflow, Usage
+from backend.engines.kinds import Kind
 from tests.engines.replay import Recording, playing, recording, recordings
 from tests.engines.support import Heard, ask, question, read
 

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from backend.engines import client as client_module
+from backend.engines import client as client_module, wire
 from backend.engines.client import ChatMessage, EngineClient
-from backend.engines.discovery import Kind
 from backend.engines.events import EngineFailed, Failure
+from backend.engines.kinds import Kind
 from tests.engines import strangers
 from tests.engines.replay import playing, recording, serving
 from tests.engines.test_discovery import knowing
@@ -19,21 +19,21 @@ BEGUN: list[ChatMessage] = [*ASKED, {"role": "assistant", "content": "The capita
 
 @pytest.mark.parametrize(("name", "kind"), [("vllm/tokenize", Kind.VLLM), ("llamacpp/input-tokens", Kind.LLAMACPP)])
 async def test_a_recorded_count_is_read(name: str, kind: Kind) -> None:
-    async with playing(recording(name)) as url, EngineClient(url) as client:
-        assert await client.count_tokens(kind, "smollm2", ASKED) == 40
+    async with playing(recording(name)) as url, EngineClient(url, kind=kind) as client:
+        assert await client.count_tokens("smollm2", ASKED) == 40
 
 
 async def test_tgi_lists_the_tokens() -> None:
     page = {"tokenize_response": [{"id": 1, "text": "a", "start": 0, "stop": 1}] * 7, "templated_text": "a"}
-    async with knowing({"/chat_tokenize": page}) as url, EngineClient(url) as client:
-        assert await client.count_tokens(Kind.TGI, "m", ASKED) == 7
+    async with knowing({"/chat_tokenize": page}) as url, EngineClient(url, kind=Kind.TGI) as client:
+        assert await client.count_tokens("m", ASKED) == 7
 
 
-@pytest.mark.parametrize("kind", [Kind.VLLM, Kind.SGLANG, Kind.LLAMACPP])
+@pytest.mark.parametrize("kind", [Kind.VLLM, Kind.SGLANG, Kind.LLAMACPP, Kind.TGI])
 async def test_an_engine_counts_what_it_would_be_asked(kind: Kind) -> None:
-    async with FakeEngine() as engine, EngineClient(engine.url) as client:
-        asked = await client.count_tokens(kind, "fake-8b", ASKED)
-        begun = await client.count_tokens(kind, "fake-8b", BEGUN, continues=True)
+    async with FakeEngine(kind=kind) as engine, EngineClient(engine.url, kind=kind) as client:
+        asked = await client.count_tokens("fake-8b", ASKED)
+        begun = await client.count_tokens("fake-8b", BEGUN, continues=True)
 
     assert asked is not None
     assert begun is not None
@@ -45,17 +45,17 @@ async def test_an_engine_counts_what_it_would_be_asked(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", [None, Kind.OLLAMA, Kind.LMSTUDIO, Kind.TRTLLM, Kind.OPENAI])
 async def test_others_cannot_count_and_are_not_asked(kind: Kind | None) -> None:
-    async with EngineClient(strangers.nobody()) as client:
-        assert await client.count_tokens(kind, "m", ASKED) is None
+    async with EngineClient(strangers.nobody(), kind=kind) as client:
+        assert await client.count_tokens("m", ASKED) is None
 
 
 async def test_a_router_that_keeps_counting_to_itself_is_asked_once() -> None:
     server = strangers.WebServer()
     with server.running() as url:
-        async with EngineClient(url) as client:
-            counts = [await client.count_tokens(Kind.VLLM, "m", ASKED) for _ in range(3)]
-    async with knowing({"/tokenize": {"count": "many"}}) as url, EngineClient(url) as client:
-        nonsense = await client.count_tokens(Kind.VLLM, "m", ASKED)
+        async with EngineClient(url, kind=Kind.VLLM) as client:
+            counts = [await client.count_tokens("m", ASKED) for _ in range(3)]
+    async with knowing({"/tokenize": {"count": "many"}}) as url, EngineClient(url, kind=Kind.VLLM) as client:
+        nonsense = await client.count_tokens("m", ASKED)
 
     assert counts == [None, None, None]
     assert server.asked == ["/tokenize"]
@@ -63,11 +63,14 @@ async def test_a_router_that_keeps_counting_to_itself_is_asked_once() -> None:
 
 
 async def test_a_failure_is_a_failure_and_the_next_count_is_tried() -> None:
-    async with FakeEngine(load_seconds=30, answers_while_loading=True) as engine, EngineClient(engine.url) as client:
+    async with (
+        FakeEngine(load_seconds=30, answers_while_loading=True) as engine,
+        EngineClient(engine.url, kind=Kind.VLLM) as client,
+    ):
         with pytest.raises(EngineFailed) as loading:
-            await client.count_tokens(Kind.VLLM, "fake-8b", ASKED)
+            await client.count_tokens("fake-8b", ASKED)
         engine._loading_until = 0
-        count = await client.count_tokens(Kind.VLLM, "fake-8b", ASKED)
+        count = await client.count_tokens("fake-8b", ASKED)
 
     assert loading.value.kind is Failure.LOADING
     assert count
@@ -75,11 +78,11 @@ async def test_a_failure_is_a_failure_and_the_next_count_is_tried() -> None:
 
 async def test_a_prompt_beyond_measure_does_not_end_the_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The count comes with all its tokens."""
-    monkeypatch.setattr(client_module, "MAX_PAGE_BYTES", 1_000)
-    async with FakeEngine() as engine, EngineClient(engine.url) as client:
+    monkeypatch.setattr(wire, "MAX_PAGE_BYTES", 1_000)
+    async with FakeEngine() as engine, EngineClient(engine.url, kind=Kind.VLLM) as client:
         with pytest.raises(EngineFailed) as failure:
-            await client.count_tokens(Kind.VLLM, "fake-8b", [{"role": "user", "content": "word " * 1_000}])
-        count = await client.count_tokens(Kind.VLLM, "fake-8b", ASKED)
+            await client.count_tokens("fake-8b", [{"role": "user", "content": "word " * 1_000}])
+        count = await client.count_tokens("fake-8b", ASKED)
 
     assert failure.value.kind is Failure.CUT
     assert count
@@ -91,10 +94,10 @@ async def test_nobody_waits_long_for_a_count(monkeypatch: pytest.MonkeyPatch) ->
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with serving(hang) as url, EngineClient(url) as client:
+    async with serving(hang) as url, EngineClient(url, kind=Kind.VLLM) as client:
         before = time.monotonic()
         with pytest.raises(EngineFailed) as failure:
-            await client.count_tokens(Kind.VLLM, "m", ASKED)
+            await client.count_tokens("m", ASKED)
 
     assert failure.value.kind is Failure.TIMEOUT
     assert time.monotonic() - before < 1
@@ -111,7 +114,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_not_a_failure() -> None
         await writer.drain()
         await asyncio.sleep(0.05)  # the next request is on its way when it ends
 
-    async with serving(answer_once) as url, EngineClient(url) as client:
-        counts = [await client.count_tokens(Kind.VLLM, "m", ASKED) for _ in range(3)]
+    async with serving(answer_once) as url, EngineClient(url, kind=Kind.VLLM) as client:
+        counts = [await client.count_tokens("m", ASKED) for _ in range(3)]
 
     assert counts == [1, 2, 3]

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from backend.engines import client as client_module
+from backend.engines import wire
 from backend.engines.client import EngineClient, UpstreamModel
-from backend.engines.discovery import Kind, Page, read_models
 from backend.engines.events import EngineFailed, Failure
+from backend.engines.kinds import Kind
+from backend.engines.pages import Page, read_models
 from tests.engines.replay import read_request, recording, serving
 from tests.fakes.engine import FakeEngine
 
@@ -46,7 +47,35 @@ async def test_vllm_is_known_by_its_models_and_tells_its_version() -> None:
 @pytest.mark.parametrize(
     ("pages", "kind", "version"),
     [
-        ({"/v1/models": listed(owned_by="vllm")}, Kind.VLLM, None),  # a router in front
+        ({"/v1/models": listed(owned_by="vllm")}, Kind.VLLM, None),
+        # What vllm-router 0.1.17 and the SGLang gateway 0.3.2 answered, both in front of llama.cpp
+        (
+            {
+                "/v1/models": {**listed(owned_by="llamacpp"), "models": []},
+                "/list_workers": {"urls": ["http://127.0.0.1:18901"]},
+                "/workers": {"workers": [{"url": "http://127.0.0.1:18901", "is_healthy": True}], "total": 1},
+            },
+            Kind.VLLM_ROUTER,
+            None,
+        ),
+        (
+            {
+                "/v1/models": {"object": "list", "data": [{"id": "unknown", "object": "model", "owned_by": "local"}]},
+                "/workers": {"workers": [{"url": "http://127.0.0.1:18901", "is_healthy": True}], "total": 1},
+            },
+            Kind.SMG,
+            None,
+        ),
+        (
+            {
+                "/v1/models": listed(owned_by="vllm"),
+                "/engines": [{"engine_id": "a", "serving_models": ["m"], "created": 1}],
+                "/version": {"version": "0.1.9"},
+            },
+            Kind.PRODUCTION_STACK,
+            "0.1.9",
+        ),
+        ({"/v1/models": listed(owned_by="vllm"), "/engines": [], "/workers": ["odd"]}, Kind.VLLM, None),
         ({"/v1/models": listed(owned_by="sglang"), "/server_info": {"version": "0.5.23"}}, Kind.SGLANG, "0.5.23"),
         ({"/v1/models": listed(owned_by="tensorrt_llm"), "/version": {"version": "1.3.0"}}, Kind.TRTLLM, "1.3.0"),
         ({"/v1/models": listed(owned_by="llamacpp"), "/props": {"build_info": "b11434-x"}}, Kind.LLAMACPP, "b11434-x"),
@@ -57,6 +86,11 @@ async def test_vllm_is_known_by_its_models_and_tells_its_version() -> None:
             "0.9",
         ),
         ({"/v1/models": listed(), "/api/v1/models": {"models": [{"loaded_instances": []}]}}, Kind.LMSTUDIO, None),
+        (
+            {"/v1/models": listed(), "/api/v0/models": {"data": [{"id": "m", "state": "not-loaded"}]}},
+            Kind.LMSTUDIO,
+            None,
+        ),
         ({"/v1/models": listed(owned_by="m", created=0), "/info": {"version": "3.3.5"}}, Kind.TGI, "3.3.5"),
         ({"/v1/models": listed(owned_by="openai")}, Kind.OPENAI, None),
         ({"/v1/models": listed(), "/": b"<title>Ollama is running</title>"}, Kind.OPENAI, None),
@@ -69,6 +103,22 @@ async def test_each_kind_has_a_sign(pages: Pages, kind: Kind, version: str | Non
         probe = await client.probe()
 
     assert (probe.kind, probe.version) == (kind, version)
+
+
+async def test_envoy_in_front_of_vllm_is_taken_for_llm_d_and_in_front_of_others_for_nothing() -> None:
+    for owner, kind in (("vllm", Kind.LLMD), ("llamacpp", Kind.LLAMACPP), ("me", Kind.OPENAI)):
+        async with knowing({"/v1/models": listed(owned_by=owner)}, server="envoy") as url, EngineClient(url) as client:
+            assert (await client.probe()).kind is kind
+
+
+async def test_a_kind_that_somebody_forced_stays_and_its_own_pages_are_read() -> None:
+    pages = {"/v1/models": listed(owned_by="vllm"), "/info": {"version": "3.3.5", "sha": "abc", "max_total_tokens": 9}}
+    async with knowing(pages) as url, EngineClient(url) as client:
+        client.speak(Kind.TGI, forced=True)
+        probe = await client.probe()
+
+    assert (probe.kind, client.dialect.kind) == (Kind.VLLM, Kind.TGI)
+    assert (probe.version, probe.models[0].revision, probe.models[0].context_length) == ("3.3.5", "abc", 9)
 
 
 async def test_llama_cpp_is_known_by_its_header_too() -> None:
@@ -100,15 +150,15 @@ def made_of(*modalities: str) -> dict[str, object]:
     ],
 )
 async def test_some_kinds_say_whether_a_model_sees(kind: Kind | None, pages: Pages, sees: bool | None) -> None:
-    async with knowing(pages) as url, EngineClient(url) as client:
-        assert await client.sees(kind, "m") is sees
+    async with knowing(pages) as url, EngineClient(url, kind=kind) as client:
+        assert await client.sees("m") is sees
 
 
 async def test_the_recorded_llama_cpp_says_that_it_does_not_see() -> None:
     for name in ("models", "props"):
         pages = {"/v1/models": {"data": []}, f"{'/v1' * (name == 'models')}/{name}": recording(f"llamacpp/{name}").body}
-        async with knowing(pages) as url, EngineClient(url) as client:
-            assert await client.sees(Kind.LLAMACPP, "smollm2") is False
+        async with knowing(pages) as url, EngineClient(url, kind=Kind.LLAMACPP) as client:
+            assert await client.sees("smollm2") is False
 
 
 def test_the_version_of_the_recorded_llama_cpp_is_where_it_is_looked_for() -> None:
@@ -141,7 +191,7 @@ def test_entries_that_make_no_sense_are_passed_over() -> None:
         {"id": "host", "context_length": 8192},
     ]
 
-    models = read_models(Page(json.dumps({"data": entries}).encode(), ""))
+    models = read_models(Page(json.dumps({"data": entries}).encode()))
 
     assert models == [
         UpstreamModel("good"),
@@ -154,7 +204,7 @@ def test_entries_that_make_no_sense_are_passed_over() -> None:
 def test_a_list_without_end_is_read_only_so_far() -> None:
     entries = [{"id": str(number)} for number in range(2_000)]
 
-    assert len(read_models(Page(json.dumps({"data": entries}).encode(), ""))) == 1_000
+    assert len(read_models(Page(json.dumps({"data": entries}).encode()))) == 1_000
 
 
 @pytest.mark.parametrize("content", [b"<html>Sign in</html>", b"", b"[]", b'{"data":{}}', b'{"models":[]}', b"\xff"])
@@ -178,7 +228,7 @@ async def test_a_wrong_key_is_told_apart() -> None:
 
 async def test_an_engine_that_accepts_and_never_answers_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """ENG-01, the engine that hangs"""
-    monkeypatch.setattr(client_module, "PAGE_SECONDS", 0.2)
+    monkeypatch.setattr(wire, "PAGE_SECONDS", 0.2)
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

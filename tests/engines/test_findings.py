@@ -8,10 +8,10 @@ from sqlalchemy.orm import selectinload
 
 from backend.core.clock import now
 from backend.core.db import Sessions
-from backend.engines import findings, service
-from backend.engines.discovery import UpstreamModel
+from backend.engines import findings, queries, service
 from backend.engines.findings import Findings, display_name
 from backend.engines.models import Deployment, Engine, Model, Source
+from backend.engines.pages import UpstreamModel
 
 
 @dataclass
@@ -79,6 +79,47 @@ async def test_kind_and_version_are_kept_with_the_engine(rows: Rows, db: Session
     async with db.begin() as session:
         engine = await service.find_engine(session, engine_id)
     assert (engine.kind, engine.version) == ("vllm", "0.32")
+
+
+async def test_other_weights_under_an_old_name_are_tried_anew(rows: Rows, db: Sessions) -> None:
+    engine_id = await rows.engine()
+
+    async def look(model: UpstreamModel) -> Deployment:
+        async with db.begin() as session:
+            await findings.store(session, engine_id, Findings("vllm", "0.32", [model]), publish=False)
+            deployment = (await session.scalars(queries.deployments_of(engine_id))).one()
+            kept = Deployment(revision=deployment.revision, continues=deployment.continues, thinks=deployment.thinks)
+            deployment.continues = True
+        return kept
+
+    first = await look(UpstreamModel("linden", revision="a", thinks=True))
+    in_between = await look(UpstreamModel("linden"))  # a look that is not thorough tells less
+    other = await look(UpstreamModel("linden", revision="b"))
+
+    assert (first.revision, first.continues, first.thinks) == ("a", None, True)
+    assert (in_between.revision, in_between.continues, in_between.thinks) == ("a", True, True)
+    assert (other.revision, other.continues, other.thinks) == ("b", None, None)
+
+
+async def test_a_window_that_is_only_assumed_gives_way_to_one_that_was_told(rows: Rows, db: Sessions) -> None:
+    engine_id = await rows.engine()
+    windows = []
+    for length, assumed in ((4096, True), (32768, False), (4096, True), (16384, False)):
+        model = UpstreamModel("linden", context_length=length, context_is_assumed=assumed)
+        async with db.begin() as session:
+            await findings.store(session, engine_id, Findings("ollama", "0.14", [model]), publish=False)
+        windows.append((await rows.deployments())["linden"].context_length)
+
+    assert windows == [4096, 32768, 32768, 16384]
+
+
+async def test_a_hosted_service_is_marked_as_outside(rows: Rows, db: Sessions) -> None:
+    engine_id = await rows.engine()
+    async with db.begin() as session:
+        await findings.store(session, engine_id, Findings("hosted", None, []), publish=False)
+
+    async with db.begin() as session:
+        assert (await service.find_engine(session, engine_id)).external
 
 
 async def test_what_an_admin_withdrew_does_not_come_back(rows: Rows, db: Sessions) -> None:

@@ -1,9 +1,6 @@
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing
-from typing import Any
-from uuid import UUID
+from contextlib import aclosing
 
 import psycopg
 import pytest
@@ -11,69 +8,16 @@ from sqlalchemy import select, update
 
 from backend.core.db import Sessions
 from backend.core.errors import BadInput
-from backend.core.security import Sealer
 from backend.core.settings import Settings
 from backend.embedded.postgres import EmbeddedPostgres
-from backend.engines import findings, keys, service
+from backend.engines import dialects, service
 from backend.engines.client import ChatRequest
-from backend.engines.discovery import UpstreamModel
 from backend.engines.events import Delta
-from backend.engines.findings import Findings
 from backend.engines.local import LocalServer
-from backend.engines.models import Deployment, Engine, Model, Source
+from backend.engines.models import Deployment, Engine, Model
 from backend.engines.registry import NoEngineAvailable, Registry
 from tests.engines import strangers
-from tests.fakes.engine import FakeEngine
-
-SEALER = Sealer(["0123456789abcdef" * 2], "engine keys")
-
-
-class Ground:
-    """Starts registries on one database, and changes rows behind their backs."""
-
-    def __init__(self, db: Sessions, stack: AsyncExitStack) -> None:
-        self.db = db
-        self._stack = stack
-
-    async def registry(self, *urls: str, local: tuple[LocalServer, ...] = (), **settings: Any) -> Registry:
-        """`urls` as PARLEY_ENGINES, named `engine-1` and so on."""
-        engines = [{"name": f"engine-{number}", "url": url} for number, url in enumerate(urls, 1)]
-        given = Settings.model_validate({"probe_seconds": 0.1, "engines": engines, **settings})
-        registry = Registry(given, self.db, SEALER, known_local=local)
-        return await self._stack.enter_async_context(registry)
-
-    async def engine(self, **given: Any) -> FakeEngine:
-        """Leaves after the registries that ask it."""
-        return await self._stack.enter_async_context(FakeEngine(**given))
-
-    async def add(self, name: str, url: str, *models: str, api_key: str = "") -> UUID:
-        """As an admin would have, some time ago."""
-        async with self.db.begin() as session:
-            engine = Engine(name=name, url=url, source=Source.DATABASE)
-            session.add(engine)
-            await session.flush()
-            keys.seal(SEALER, engine, api_key)
-            if models:
-                found = Findings("vllm", "0.32.0", [UpstreamModel(model) for model in models])
-                await findings.store(session, engine.id, found, publish=True)
-        return engine.id
-
-    async def publish(self, upstream_name: str) -> None:
-        async with self.db.begin() as session:
-            of_name = select(Deployment).where(Deployment.upstream_name == upstream_name, Deployment.model_id.is_(None))
-            await service.publish(session, (await session.scalars(of_name)).one())
-
-
-@pytest.fixture
-async def ground(db: Sessions) -> AsyncIterator[Ground]:
-    async with AsyncExitStack() as stack:
-        yield Ground(db, stack)
-
-
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
+from tests.engines.conftest import SEALER, Ground, until
 
 
 def offered(registry: Registry) -> list[str]:
@@ -85,7 +29,11 @@ def problem(registry: Registry, name: str) -> str | None:
 
 
 def problems(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in caplog.records if record.name.startswith("backend.engines.registry")]
+    return [
+        record.message
+        for record in caplog.records
+        if record.name.startswith(("backend.engines.registry", "backend.engines.watching"))
+    ]
 
 
 async def test_the_models_of_the_first_engine_can_be_chosen_at_once(ground: Ground) -> None:
@@ -225,10 +173,12 @@ async def test_an_engine_that_was_upgraded_in_passing_is_asked_again(ground: Gro
 
 async def test_a_kind_the_deployment_set_is_kept(ground: Ground) -> None:
     engine = await ground.engine(models=["linden"])
-    registry = await ground.registry(engines=[{"name": "east", "url": engine.url, "kind": "sglang"}])
+    registry = await ground.registry(engines=[{"name": "east", "url": engine.url, "kind": "vllm_router"}])
     await registry.first_look()
 
-    assert (registry.engines[0].kind, registry.engines[0].version) == ("sglang", "0.32.0")
+    assert (registry.engines[0].kind, registry.engines[0].version) == ("vllm_router", "0.32.0")
+    [endpoint] = registry.offers[0].endpoints
+    assert endpoint.dialect is endpoint.client.dialect is dialects.of("vllm_router")
 
 
 async def test_at_a_start_without_engines_everything_is_as_it_was(ground: Ground) -> None:

@@ -1,3 +1,4 @@
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,9 +11,9 @@ from backend.core.security import Sealer
 from backend.core.settings import Settings
 from backend.engines import addresses, findings, keys, service
 from backend.engines.addresses import AllowList
-from backend.engines.discovery import UpstreamModel
 from backend.engines.findings import Findings
 from backend.engines.models import Deployment, Engine, Model, Source
+from backend.engines.pages import UpstreamModel
 
 SEALER = Sealer(["0123456789abcdef" * 2], "engine keys")
 
@@ -22,7 +23,7 @@ def allowed() -> AllowList:
     return addresses.allow_list(Settings(engine_allowed=("10.0.0.0/8",)))
 
 
-async def add(db: Sessions, allowed: AllowList, **given: str) -> Engine:
+async def add(db: Sessions, allowed: AllowList, **given: Any) -> Engine:
     async with db.begin() as session:
         return await service.add_engine(
             session, allowed, SEALER, **{"name": "Lab", "url": "http://10.0.0.1:8000", **given}
@@ -52,6 +53,32 @@ async def models(db: Sessions) -> list[tuple[str, bool]]:
         return [
             (model.name, model.published) for model in await session.scalars(select(Model).order_by(Model.position))
         ]
+
+
+async def test_an_engine_on_the_internet_is_external_until_an_admin_knows_better(db: Sessions) -> None:
+    anywhere = addresses.allow_list(Settings(engine_allowed=("10.0.0.0/8", "93.184.216.0/24")))
+    hosted = await add(db, anywhere, name="Hosted", url="https://93.184.216.34")
+    inside = await add(db, anywhere)
+    async with db.begin() as session:
+        ours = await service.find_engine(session, hosted.id)
+        await service.change_engine(session, anywhere, SEALER, ours, url=ours.url, external=False)
+        moved = await service.find_engine(session, inside.id)
+        await service.change_engine(session, anywhere, SEALER, moved, url="https://93.184.216.35", external=False)
+
+    assert (hosted.external, inside.external) == (True, False)
+    assert (ours.external, moved.external) == (False, True)
+
+
+async def test_a_kind_nobody_knows_and_a_header_that_means_something_else_are_refused(
+    db: Sessions, allowed: AllowList
+) -> None:
+    for header in ("Cookie", "Authorization", "X Session", "X-A\r\nB: 1", "x" * 81):
+        with pytest.raises(BadInput) as refused:
+            await add(db, allowed, session_header=header)
+        assert list(refused.value.fields) == ["session_header"], header
+    with pytest.raises(BadInput) as unknown:
+        await add(db, allowed, kind="oracle")
+    assert list(unknown.value.fields) == ["kind"]
 
 
 async def test_an_admin_adds_an_engine(db: Sessions, allowed: AllowList) -> None:

@@ -1,6 +1,4 @@
-from collections import Counter
 from collections.abc import AsyncIterator
-from uuid import UUID
 
 import pytest
 
@@ -10,7 +8,7 @@ from backend.engines import snapshot
 from backend.engines.client import EngineClient
 from backend.engines.models import Deployment, Engine, Model, Source
 from backend.engines.probing import Health
-from backend.engines.snapshot import NoEngineAvailable, Offer, Snapshot
+from backend.engines.snapshot import Snapshot
 
 WELL = Health()
 AWAY = Health("The engine cannot be reached.", now(), now())
@@ -24,7 +22,16 @@ async def client() -> AsyncIterator[EngineClient]:
 
 def a_model(name: str, *, published: bool = True, position: int = 0) -> Model:
     return Model(
-        id=new_id(), name=name, description="", system_prompt="Be kind.", published=published, position=position
+        id=new_id(),
+        name=name,
+        description="",
+        system_prompt="Be kind.",
+        published=published,
+        position=position,
+        color="",
+        thinking="",
+        adjustable=[],
+        for_everybody=True,
     )
 
 
@@ -125,47 +132,3 @@ async def test_admins_see_what_was_found_and_under_which_name(client: EngineClie
     published, proposed = status.deployments
     assert (published.model_name, published.published) == ("Linden", True)
     assert (proposed.model_id, proposed.published, proposed.proposed_name) == (None, False, "hazel")
-
-
-def offer_on(client: EngineClient, count: int, away: set[int]) -> Offer:
-    linden = a_model("Linden")
-    engines = [an_engine(f"engine-{number}", linden) for number in range(count)]
-    return build(client, *engines, away=tuple(engines[number] for number in away)).offers[0]
-
-
-async def test_a_conversation_stays_with_an_engine_while_it_is_healthy(client: EngineClient) -> None:
-    offer = offer_on(client, 3, away=set())
-    conversations = [new_id() for _ in range(300)]
-
-    first = {id_: snapshot.choose(offer, id_).engine_name for id_ in conversations}
-
-    assert {id_: snapshot.choose(offer, id_).engine_name for id_ in conversations} == first
-    counts = Counter(first.values())
-    assert len(counts) == 3
-    assert min(counts.values()) > 60
-
-
-async def test_an_engine_that_is_away_moves_only_its_own_conversations(client: EngineClient) -> None:
-    linden = a_model("Linden")
-    engines = [an_engine(f"engine-{number}", linden) for number in range(3)]
-    before, after = build(client, *engines).offers[0], build(client, *engines, away=(engines[0],)).offers[0]
-
-    def chosen(offer: Offer, conversation: UUID) -> str:
-        return snapshot.choose(offer, conversation).engine_name
-
-    for conversation in (new_id() for _ in range(100)):
-        if chosen(before, conversation) == "engine-0":
-            assert chosen(after, conversation) != "engine-0"
-        else:
-            assert chosen(after, conversation) == chosen(before, conversation)
-
-
-async def test_without_a_healthy_engine_the_reader_is_told_why(client: EngineClient) -> None:
-    with pytest.raises(NoEngineAvailable, match=r"The engine cannot be reached\.") as caught:
-        snapshot.choose(offer_on(client, 2, away={0, 1}), new_id())
-
-    assert caught.value.status == 503
-
-
-async def test_without_a_conversation_the_first_healthy_engine_is_taken(client: EngineClient) -> None:
-    assert snapshot.choose(offer_on(client, 2, away={0})).engine_name == "engine-1"

@@ -59,6 +59,7 @@ class Counters:
         for reason in ("stop", "length", "abort", "error", "repetition"):
             labels = f'engine="0",finished_reason="{reason}",model_name="{model}"'
             lines.append(f"vllm:request_success_total{{{labels}}} {float(self.successes[reason])}")
+        lines.append('vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="5824"} 1.0')
         labels = f'model_name="{model}",reason="max_num_queued_reqs"'
         lines.append(f"vllm:admission_rejections_total{{{labels}}} {float(self.rejected)}")
         return "\n".join(lines + self.first_token.lines(model) + self.whole_request.lines(model)) + "\n"

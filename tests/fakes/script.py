@@ -1,8 +1,9 @@
 """What a fake engine is told to send, step by step.
 
-A script is a sequence of steps. One made of words (`str`, `Thought`) is wrapped the way vLLM does it: a role chunk
-first, then a chunk for each step, then finish, usage and `[DONE]`. A script that holds `bytes` is sent exactly as it
-stands, and its end is the end of the response. Pauses, events to wait for and ways to break may stand anywhere.
+A script is a sequence of steps. One made of words (`str`, `Thought`) is wrapped the way its kind of engine does it, for
+vLLM a role chunk first, then a chunk for each step, then finish, usage and `[DONE]`. A script that holds `bytes` is
+sent exactly as it stands, and its end is the end of the response. Pauses, events to wait for and ways to break may
+stand anywhere.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Thought:
-    """A piece of reasoning, in vLLM's own field."""
+    """A piece of reasoning, in the engine's own field."""
 
     text: str
 
@@ -39,7 +40,16 @@ class Break(Enum):
 
 RESET, HANG_UP, STALL = Break.RESET, Break.HANG_UP, Break.STALL
 
-Step: TypeAlias = str | bytes | Thought | Pause | Break | asyncio.Event | threading.Event
+
+@dataclass(frozen=True)
+class Fault:
+    """The engine fails in the middle, in the words and in the way of its kind; what follows is not sent."""
+
+    message: str = "CUDA out of memory"
+    code: int = 500
+
+
+Step: TypeAlias = str | bytes | Thought | Pause | Break | Fault | asyncio.Event | threading.Event
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ class Status:
     """Instead of a stream, a plain HTTP answer, `after` so many seconds (for ever, for an engine that hangs)."""
 
     status: int
-    body: bytes | Mapping[str, object] = b""
+    body: bytes | Mapping[str, object] | list[object] = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     after: float = 0
 

@@ -6,6 +6,7 @@ itself, stable: a longer conversation begins with the tokens of the shorter one.
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 BLOCK = 16
 _BYTES = 4
@@ -33,6 +34,15 @@ def encode_chat(
         end = "" if continues and number == len(messages) else "<|end|>\n"
         tokens += encode(f"<|{message.get('role')}|>\n{_written(message.get('content'))}{end}")
     return tokens + encode("<|assistant|>\n") if answers and not continues else tokens
+
+
+def encode_body(body: Mapping[str, Any]) -> list[int]:
+    """The prompt that a chat, or a question for its length, comes to."""
+    return encode_chat(
+        body["messages"],
+        answers=body.get("add_generation_prompt", True),
+        continues=body.get("continue_final_message", False),
+    )
 
 
 def text_of(content: object) -> str:
