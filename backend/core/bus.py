@@ -8,6 +8,9 @@ whoever keeps a copy of anything drops it when `on_reconnect` calls.
 Two connections stand outside the pool. The one that listens reads its socket itself: `AsyncConnection.notifies` holds
 the connection for as long as it waits, and nobody could begin or end listening to an answer meanwhile. The other one
 sends what has gathered since its last statement, in order.
+
+One process at a time can `lead` under a name. The lock is held by the connection that listens, so a process leads only
+as long as it hears, and one that was killed leaves the lead to another at once.
 """
 
 import asyncio
@@ -29,11 +32,13 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.core.db import after_commit, driver_address
+from backend.core.locks import key_of
 
 log = logging.getLogger(__name__)
 
 Payload = dict[str, Any]
 Handler = Callable[[Payload], None]
+Led = Callable[[float | None], None]
 Outgoing = tuple[str, str, "asyncio.Future[bool] | None"]  # channel, message, and who waits for it to be sent
 
 MAX_BYTES = 7_900  # Postgres takes less than 8,000, our two words in front included
@@ -47,6 +52,12 @@ _CONNECT_SECONDS = 3
 _LAST_WORDS_SECONDS = 1.0
 _MAX_WAITING = 10_000
 _AT_ONCE = 200
+_LEAD_AGAIN = 0.5  # seconds after which the lead is asked for again, while another process has it
+
+_LEAD = "SELECT pg_try_advisory_lock(%s), extract(epoch FROM clock_timestamp())::float8"
+
+# What is said is kept nowhere, so there is no disk to wait for. And a host that vanished holds no lead for hours.
+_OPTIONS = "-c synchronous_commit=off -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
 
 
 class Bus:
@@ -62,6 +73,8 @@ class Bus:
         self._topics: Counter[str] = Counter()  # with a channel of their own, by how many asked for them
         self._listening: set[str] = set()
         self._listening_soon: list[asyncio.Future[None]] = []
+        self._leads: dict[str, Led] = {}
+        self._leading: set[str] = set()
         self._woken = asyncio.Event()
         self._first_try = asyncio.Event()
         self._waiting: deque[Outgoing] = deque()
@@ -113,11 +126,8 @@ class Bus:
         self._topics[topic] += 1
         if topic in self._listening or not self.connected:
             return
-        heard = asyncio.get_running_loop().create_future()
-        self._listening_soon.append(heard)
-        self._woken.set()
         try:
-            await heard
+            await self._until_changed()
         except asyncio.CancelledError:
             await self.unlisten(topic)
             raise
@@ -140,6 +150,20 @@ class Bus:
                 await self.unlisten(topic)
         finally:
             self.off(topic, handler)
+
+    async def lead(self, name: str, led: Led) -> None:
+        """Lead under this name whenever no other process does. Returns once it is known whether that is now.
+
+        `led` (plain, quick) hears the moment it began, by the clock of the database, and None when it has ended because
+        nothing is heard any more. Of two who believe that they lead, the one with the later moment is right.
+        """
+        self._leads[name] = led
+        await self._until_changed()
+
+    async def resign(self, name: str) -> None:
+        """Leave the lead to another process, if it is here, and ask for it no more."""
+        if self._leads.pop(name, None) is not None:
+            await self._until_changed()
 
     def dispatch(self, topic: str, payload: Payload) -> None:
         """Hand a message to the handlers of this process."""
@@ -217,6 +241,14 @@ class Bus:
 
     # Hearing, on the inside
 
+    async def _until_changed(self) -> None:
+        """Until what is asked for now was said to the database; not at all while it is away."""
+        if self.connected:
+            changed = asyncio.get_running_loop().create_future()
+            self._listening_soon.append(changed)
+            self._woken.set()
+            await changed
+
     async def _hear_for_ever(self) -> None:
         pause = _FIRST_PAUSE
         while True:
@@ -254,6 +286,8 @@ class Bus:
         self._listening.clear()
         while self._listening_soon:
             _settle(self._listening_soon.pop(), None)
+        while self._leading:
+            _guarded(self._leads.get(self._leading.pop(), _nobody), None)
 
     async def _hear(self, connection: AsyncConnection) -> None:
         """Until the connection breaks, which it says by raising."""
@@ -273,7 +307,7 @@ class Bus:
             # The statements below watch the same socket, so it is ours only between them.
             loop.add_reader(descriptor, read)
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._patience if self._leads.keys() <= self._leading else _LEAD_AGAIN):
                     await self._woken.wait()
             except TimeoutError:
                 pass
@@ -282,14 +316,14 @@ class Bus:
             if broken:
                 raise broken[0]
             with _cut_after(self._patience, connection):
-                if self._woken.is_set():
+                if self._woken.is_set() or not self._leads.keys() <= self._leading:
                     await self._change(connection)
                 else:
                     await connection.execute("SELECT")
             self._take(pgconn)  # what came with the reply
 
     async def _change(self, connection: AsyncConnection) -> None:
-        """Listen to what is asked for now, in one round trip."""
+        """Listen to what is asked for now, in one round trip, and lead where nobody does."""
         self._woken.clear()
         asked, waiting = set(self._topics), self._listening_soon.copy()
         new, old = asked - self._listening, self._listening - asked
@@ -299,9 +333,21 @@ class Bus:
         if statements:
             await connection.execute(sql.SQL("; ").join(statements))
         self._listening = asked
+        await self._change_leads(connection)
         for heard in waiting:
             _settle(heard, None)
         del self._listening_soon[: len(waiting)]
+
+    async def _change_leads(self, connection: AsyncConnection) -> None:
+        for name in self._leading - self._leads.keys():
+            await connection.execute("SELECT pg_advisory_unlock(%s)", [key_of(name)])
+            self._leading.discard(name)
+        for name in self._leads.keys() - self._leading:
+            reply = await connection.execute(_LEAD, [key_of(name)])
+            row = await reply.fetchone()
+            if row and row[0]:
+                self._leading.add(name)  # also where it was resigned meanwhile: then it is given back next
+                _guarded(self._leads.get(name, _nobody), row[1])
 
     def _take(self, pgconn: PGconn) -> None:
         pgconn.consume_input()
@@ -320,6 +366,7 @@ class Bus:
             autocommit=True,
             connect_timeout=_CONNECT_SECONDS,
             application_name=f"parley {what_for}",
+            options=_OPTIONS,
         )
 
 
@@ -371,6 +418,10 @@ def _cut(connection: AsyncConnection) -> None:
     if not connection.closed:
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
+
+
+def _nobody(_moment: float | None) -> None:
+    """In place of who has resigned."""
 
 
 def _settle(waiting: "asyncio.Future[Any] | None", result: object) -> None:

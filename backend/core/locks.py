@@ -16,7 +16,11 @@ async def only_one(sessions: Sessions, name: str) -> AsyncIterator[AsyncSession 
 
     It ends with its connection, too, so a process that was killed holds up nobody.
     """
-    key = int.from_bytes(digest(name)[:8], signed=True)
     async with sessions.begin() as session:
-        mine = await session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": key})
+        mine = await session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": key_of(name)})
         yield session if mine else None
+
+
+def key_of(name: str) -> int:
+    """The number by which Postgres knows a lock."""
+    return int.from_bytes(digest(name)[:8], signed=True)

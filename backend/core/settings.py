@@ -19,7 +19,10 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-EngineKind = Literal["vllm", "llamacpp", "ollama", "lmstudio", "sglang", "trtllm", "tgi", "openai"]
+EngineKind = Literal[
+    "vllm", "sglang", "trtllm", "llamacpp", "ollama", "lmstudio", "tgi", "openai", "hosted",
+    "vllm_router", "smg", "production_stack", "llmd",
+]  # fmt: skip
 
 _MIN_SECRET = 32
 
@@ -96,6 +99,7 @@ class Settings(BaseSettings):
     file_bytes: Annotated[int, Field(ge=1024, le=200 * 1024 * 1024)] = 20 * 1024 * 1024
     file_characters: Annotated[int, Field(ge=1000, le=10_000_000)] = 400_000
     files_per_message: Annotated[int, Field(ge=1, le=50)] = 10
+    answers_per_person: Annotated[int, Field(ge=1, le=1000)] = 4
     session_idle_hours: Annotated[float, Field(gt=0)] = 12
     session_days: Annotated[float, Field(gt=0)] = 7
     titles: bool = True

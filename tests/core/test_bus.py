@@ -217,6 +217,39 @@ async def test_what_was_said_just_before_the_end_still_goes_out(database: str, t
     await heard.until(1)
 
 
+class Lead(list[float | None]):
+    """Remembers when a process began to lead, and that it ended."""
+
+    def __call__(self, moment: float | None) -> None:
+        self.append(moment)
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self) < count:
+                await asyncio.sleep(0.01)
+
+
+async def test_one_process_leads_until_it_resigns_or_cannot_hear_any_more(here: Bus, there: Bus, database: str) -> None:
+    first, second = Lead(), Lead()
+    await here.lead("work", first)
+    await there.lead("work", second)
+    await there.lead("other work", Lead())
+    assert (len(first), second) == (1, [])
+
+    await here.resign("work")
+    await second.until(1)
+    await here.lead("work", first)
+    assert len(first) == 1, "there it is now"
+    assert first[0] is not None and second[0] is not None and first[0] < second[0]
+
+    assert end_connections(database, "listens") == 2
+    await second.until(2)
+    assert second[1] is None, "it ended with the connection"
+    async with asyncio.timeout(10):
+        while len(first) + len(second) < 4:  # and one of them has it again
+            await asyncio.sleep(0.01)
+
+
 class Line:
     """The stretch of network before the database. What runs over it can be made to go silent without breaking."""
 
