@@ -32,7 +32,7 @@ async def examine(
     yield Finding(True, "settings", f"People reach Parley at {origin or settings.origin}/.")
     sealer = None
     try:
-        sealer = Sealer(_secrets(settings), "engine keys")
+        sealer = Sealer(secrets_of(settings), "engine keys")
         yield Finding(True, "secret", "The secret key is there.")
     except MissingSecret as problem:
         yield Finding(False, "secret", str(problem))
@@ -49,7 +49,7 @@ async def examine(
         await engine.dispose()
 
 
-def _secrets(settings: Settings) -> list[str]:
+def secrets_of(settings: Settings) -> list[str]:
     """Those that `parley serve` would use, or that `parley run` keeps in its folder."""
     kept = settings.data_dir / "secret.key"
     if not settings.secret_key and not settings.secret_key_file and kept.exists():
