@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 from backend.accounts import queries
 from backend.accounts.models import User
 from backend.accounts.passwords import Passwords
+from backend.bench.runs import Runs
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Turns
 from backend.core.db import Session, Sessions
@@ -58,3 +59,4 @@ Models = Annotated[Registry, _from_state("registry")]
 FileReader = Annotated[Extractor, _from_state("extractor")]
 FileLimits = Annotated[Limits, _from_state("limits")]
 Streams = Annotated[OpenStreams, _from_state("streams")]
+Bench = Annotated[Runs, _from_state("bench")]

@@ -17,6 +17,7 @@ from backend.core.clock import now
 from backend.core.db import is_gone
 from backend.core.errors import AppError, BadInput, NotFound, NotSignedIn, TooLarge, Unavailable
 from backend.core.i18n import _
+from web.api import errors as api
 from web.rendering import page, partial
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,8 @@ async def explain(request: Request, error: Exception) -> Response:
 
 
 def respond(request: Request, error: AppError) -> Response:
+    if api.is_for(request.scope):
+        return api.problem_of(error).reply()
     if isinstance(error, NotSignedIn):
         response = _ask_to_sign_in(request)
     elif request.headers.get("hx-request"):

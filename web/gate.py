@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backend.core.errors import AppError, Forbidden, TooLarge
 from backend.core.i18n import _
 from backend.core.telemetry import new_support_id, support_id
+from web.api import errors as api
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 _add_headers(scope, message)
+                if api.is_for(scope):
+                    message["headers"].append((b"x-request-id", scope["state"]["support_id"].encode()))
             await send(message)
 
         try:
@@ -104,9 +107,9 @@ class Gate:
         """Cross-site request forgery, without tokens: browsers say where a request comes from.
 
         A program that sends a bearer token and no cookie carries no authority of a browser, and the report sink has
-        none to give.
+        none to give. Nor has the API: whatever cookie comes along, it is the token alone that opens anything there.
         """
-        if scope["method"] in _SAFE or scope["path"] == "/csp-report":
+        if scope["method"] in _SAFE or scope["path"] == "/csp-report" or api.is_for(scope):
             return
         headers = Headers(scope=scope)
         if headers.get("authorization", "").lower().startswith("bearer ") and "cookie" not in headers:

@@ -20,6 +20,7 @@ class Access(Enum):
     PUBLIC = "anybody"
     SIGNED_IN = "anybody who is signed in"
     ADMIN = "administrators; for others the page is not there"
+    KEY = "programs with an API key, in the name of its person; a cookie is not looked at"
 
 
 POLICY: dict[tuple[str, str], Access] = {
@@ -60,6 +61,14 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/settings"): Access.SIGNED_IN,
     ("POST", "/settings/theme"): Access.SIGNED_IN,
     ("POST", "/settings/password"): Access.SIGNED_IN,
+    ("POST", "/settings/model"): Access.SIGNED_IN,
+    ("GET", "/settings/keys"): Access.SIGNED_IN,
+    ("POST", "/settings/keys"): Access.SIGNED_IN,
+    ("POST", "/settings/keys/{key_id}/revoke"): Access.SIGNED_IN,
+    # The API
+    ("GET", "/v1/models"): Access.KEY,
+    ("GET", "/v1/models/{model_id}"): Access.KEY,
+    ("POST", "/v1/chat/completions"): Access.KEY,
     # Administration
     ("GET", "/admin"): Access.ADMIN,
     ("GET", "/admin/people"): Access.ADMIN,
@@ -70,12 +79,42 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/admin/people/{person_id}/enable"): Access.ADMIN,
     ("GET", "/admin/engines"): Access.ADMIN,
     ("POST", "/admin/engines"): Access.ADMIN,
+    ("POST", "/admin/engines/test"): Access.ADMIN,
+    ("GET", "/admin/engines/{engine_id}"): Access.ADMIN,
     ("POST", "/admin/engines/{engine_id}"): Access.ADMIN,
+    ("POST", "/admin/engines/{engine_id}/test"): Access.ADMIN,
+    ("POST", "/admin/engines/{engine_id}/drain"): Access.ADMIN,
+    ("POST", "/admin/engines/{engine_id}/undrain"): Access.ADMIN,
+    ("POST", "/admin/engines/{engine_id}/load"): Access.ADMIN,
+    ("POST", "/admin/engines/{engine_id}/unload"): Access.ADMIN,
     ("POST", "/admin/engines/{engine_id}/enable"): Access.ADMIN,
     ("POST", "/admin/engines/{engine_id}/disable"): Access.ADMIN,
     ("POST", "/admin/engines/{engine_id}/remove"): Access.ADMIN,
     ("POST", "/admin/deployments/{deployment_id}/publish"): Access.ADMIN,
     ("POST", "/admin/models/{model_id}/unpublish"): Access.ADMIN,
+    ("GET", "/admin/bench"): Access.ADMIN,
+    ("POST", "/admin/bench"): Access.ADMIN,
+    ("GET", "/admin/bench/{run_id}"): Access.ADMIN,
+    ("GET", "/admin/bench/{run_id}/record"): Access.ADMIN,
+    ("GET", "/admin/bench/{run_id}/picture"): Access.ADMIN,
+    ("POST", "/admin/bench/{run_id}/cancel"): Access.ADMIN,
+    ("POST", "/admin/bench/{run_id}/delete"): Access.ADMIN,
+    ("GET", "/admin/capacity"): Access.ADMIN,
+    ("GET", "/admin/models"): Access.ADMIN,
+    ("POST", "/admin/models"): Access.ADMIN,
+    ("GET", "/admin/models/{model_id}"): Access.ADMIN,
+    ("POST", "/admin/models/{model_id}"): Access.ADMIN,
+    ("POST", "/admin/models/{model_id}/move"): Access.ADMIN,
+    ("POST", "/admin/models/{model_id}/publish"): Access.ADMIN,
+    ("POST", "/admin/deployments/{deployment_id}/pin"): Access.ADMIN,
+    ("POST", "/admin/deployments/{deployment_id}/unpin"): Access.ADMIN,
+    ("GET", "/admin/groups"): Access.ADMIN,
+    ("POST", "/admin/groups"): Access.ADMIN,
+    ("GET", "/admin/groups/{group_id}"): Access.ADMIN,
+    ("POST", "/admin/groups/{group_id}"): Access.ADMIN,
+    ("POST", "/admin/groups/{group_id}/remove"): Access.ADMIN,
+    ("POST", "/admin/groups/{group_id}/members/{person_id}/add"): Access.ADMIN,
+    ("POST", "/admin/groups/{group_id}/members/{person_id}/remove"): Access.ADMIN,
 }
 
 
@@ -103,6 +142,10 @@ async def authorize(request: Request) -> None:
         raise NotFound(_("There is no page here."))
     request.state.login = request.state.viewer = request.state.acts_for = None
     if access is Access.PUBLIC:
+        return
+    if access is Access.KEY:
+        request.state.caller = caller = await request.state.callers.of(request.headers)
+        request.state.acts_for = caller.person_id
         return
     login = await find_login(request)
     if login is None:

@@ -14,8 +14,10 @@ from backend.accounts.models import OneTimeLink, Purpose, Theme, User
 from backend.accounts.service import EmailTaken, LinkEnded
 from backend.core.clock import now
 from backend.core.db import Session
+from backend.core.errors import BadInput
 from backend.core.i18n import _, ngettext
 from backend.core.text import clean, one_line
+from backend.engines import publishing, queries as models
 from backend.engines.registry import Registry
 from web import policy
 from web.accounts.arriving import Arriving, kept_secret, let_in, take_secret
@@ -218,7 +220,8 @@ def _weakness(field: str, password: str) -> dict[str, str]:
 
 @router.get("/settings")
 async def settings_page(request: Request, user: OwnRow, session: Session, saved: str = "") -> HTMLResponse:
-    return await _settings_page(request, session, user, saved=saved if saved in ("profile", "password") else None)
+    told = saved if saved in ("profile", "password", "model") else None
+    return await _settings_page(request, session, user, saved=told)
 
 
 @router.post("/settings")
@@ -256,6 +259,22 @@ async def choose_theme(
     return RedirectResponse(safe_next(target), status_code=303)
 
 
+@router.post("/settings/model")
+async def choose_model(
+    request: Request, user: OwnRow, session: Session, registry: Models, model: Annotated[str, Form()] = ""
+) -> Response:
+    """What this person's new chats begin with; nothing is what the administrators chose."""
+    try:
+        chosen = publishing.named(model)
+        if chosen and registry.offer_for(user.id, chosen) is None:
+            raise BadInput(gone := _("This model is not here any more. Choose another one."), fields={"model": gone})
+        async with session.begin_nested():
+            await publishing.choose_default(session, chosen, person_id=user.id)
+    except BadInput as error:
+        return await _settings_page(request, session, user, errors=error.fields)
+    return RedirectResponse("/settings?saved=model", status_code=303)
+
+
 @router.post("/settings/password")
 async def change_password(
     request: Request,
@@ -289,6 +308,7 @@ async def _settings_page(
     **typed: str,
 ) -> HTMLResponse:
     shown: dict[str, Any] = {"name": user.name, "time_zone": user.time_zone or ""} | typed
+    own = await session.scalar(models.default_of(person_id=user.id))
     return page(
         request,
         "accounts/settings.html",
@@ -296,6 +316,8 @@ async def _settings_page(
         errors=errors or {},
         saved=saved,
         zones=_zones(),
+        models=request.state.registry.offers_for(user.id),
+        own_model=own.model_id if own else None,
         **shown,
         **await load_sidebar(request, session, request.state.viewer, current=None),
     )

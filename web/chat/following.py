@@ -21,6 +21,7 @@ from backend.conversations.models import Conversation
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Turns
 from backend.core.db import DatabaseGone, Sessions
+from backend.engines.pool import Place
 from backend.usage.service import estimate
 from web.chat import pages
 from web.chat.pages import MessageView
@@ -82,7 +83,7 @@ async def _follow(answer: Watched, live: LiveAnswer, view: AnswerView) -> AsyncG
         if finished:
             return
         began = time.perf_counter()
-        html = view.advance(live, status.now())
+        html = view.advance(live, status.now()) + status.said_once()
         # What takes long to draw is drawn less often: a huge table slows itself down, and nobody else.
         pause = min(_SHARE * (time.perf_counter() - began), _LONGEST_PAUSE)
         yield Event(html, id=str(view.cursor))
@@ -123,16 +124,25 @@ class _StatusLine:
         self._live = live
         self._shown_at = 0.0
         self._speed: int | None = None
-        self._drawn_for: tuple[Phase, int | None] | None = None
+        self._drawn_for: tuple[Phase, Place | None, int | None] | None = None
         self._html = Markup()
+        self._has_said = False
 
     def now(self) -> Markup:
-        shown = (self._live.phase, self._tokens_per_second())
+        shown = (self._live.phase, self._live.place, self._tokens_per_second())
         if shown != self._drawn_for:
             self._drawn_for = shown
             ids = {"conversation": self._answer.conversation_id, "answer": self._answer.id}
             self._html = _status_line(*shown).format(**ids)
         return self._html
+
+    def said_once(self) -> str:
+        """For who listens rather than looks: that the answer waits in line, but not each step forward."""
+        if self._has_said or self._live.place is None:
+            return ""
+        self._has_said = True
+        sentence = _rendered("chat/_place.html", place=self._live.place)
+        return f'<hx-partial hx-target="#announcer" hx-swap="textContent">{sentence}</hx-partial>'
 
     def _tokens_per_second(self) -> int | None:
         moment = time.monotonic()
@@ -143,9 +153,11 @@ class _StatusLine:
 
 
 @lru_cache(maxsize=1_000)
-def _status_line(phase: Phase, speed: int | None) -> Markup:
+def _status_line(phase: Phase, place: Place | None, speed: int | None) -> Markup:
     """The template with the ids still to be filled in: every answer shows it several times, and most show the same."""
     blank = SimpleNamespace(conversation_id="{conversation}", id="{answer}")
-    return Markup(  # noqa: S704 - one of our own templates
-        templates().get_template("chat/_status.html").render(answer=blank, phase=phase, speed=speed)
-    )
+    return _rendered("chat/_status.html", answer=blank, phase=phase, place=place, speed=speed)
+
+
+def _rendered(template: str, **values: object) -> Markup:
+    return Markup(templates().get_template(template).render(**values))  # noqa: S704 - one of our own templates

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 from uuid import UUID
 
+from fastapi import Request
 from markupsafe import Markup
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -14,11 +15,12 @@ from backend.conversations.prompt import Step
 from backend.conversations.turns import Turns
 from backend.core.i18n import _
 from backend.engines.events import Failure
-from backend.engines.registry import Offer, Registry
+from backend.engines.registry import Offer, Registry, State
 from backend.files import queries as attachments
 from web.chat import markdown, provenance
 from web.chat.view import Snapshot, snapshot
 from web.files.view import FileView, by_message
+from web.rendering import date_and_time, zone_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Choice:
     description: str
     problem: str | None
     selected: bool
+    color: str = ""
+    adjusts: str = ""  # the parameters that may be chosen with it
     window: int | None = None  # tokens it can be shown; None where nobody knows
     room: int | None = None  # of these, what a question may take
 
@@ -58,6 +62,7 @@ class MessageView:
 
     row: Message
     html: Markup = field(default_factory=Markup)
+    color: str = ""  # of its model
     live: Snapshot | None = None
     facts: Sequence[tuple[str, str]] = ()
     summary: str = ""
@@ -93,16 +98,88 @@ class MessageView:
         return "continue" if broke_off and row.text and row.model_id and self.is_last else ""
 
 
-def picker(registry: Registry, chosen: UUID | None) -> list[Choice]:
-    """Every model this person may use; the chosen one, or the first that works, is selected."""
-    offers = registry.offers
-    selected = chosen if any(offer.id == chosen for offer in offers) else None
-    if selected is None:
-        selected = next((offer.id for offer in offers if offer.available), offers[0].id if offers else None)
+def picker(request: Request, registry: Registry, conversation: Conversation | None) -> list[Choice]:
+    """Every model this person may use; selected is the one this conversation goes on with, or a new one begins with."""
+    selected = _selected(request.state.viewer.id, registry, conversation)
     return [
-        Choice(offer.id, offer.name, offer.description, offer.problem, offer.id == selected, *_window(offer))
-        for offer in offers
+        Choice(
+            offer.id,
+            offer.name,
+            _in_short(offer, registry.state_of(offer)),
+            _problem(request, offer),
+            offer is selected,
+            offer.color,
+            " ".join(sorted(offer.adjustable)),
+            *_window(offer),
+        )
+        for offer in registry.offers_for(request.state.viewer.id)
     ]
+
+
+def _selected(person_id: UUID, registry: Registry, conversation: Conversation | None) -> Offer | None:
+    if conversation is None:
+        return registry.default_for(person_id)
+    same = registry.offer_for(person_id, conversation.model_id)
+    if same is not None and same.state is State.AVAILABLE:
+        return same
+    if fallback := registry.instead_of(person_id, conversation.model_id):
+        return fallback
+    return same if same is not None and not same.in_maintenance else registry.default_for(person_id)
+
+
+def instead(
+    request: Request, registry: Registry, conversation: Conversation, messages: Sequence[MessageView]
+) -> str | None:
+    """Why a conversation does not go on with its model, and with which one it does; None where nothing has changed."""
+    person_id = request.state.viewer.id
+    selected = _selected(person_id, registry, conversation)
+    if not messages or (selected is not None and selected.id == conversation.model_id):
+        return None
+    return f"{_what_became_of(request, registry, conversation, messages)} {_onward(selected)}"
+
+
+def _what_became_of(
+    request: Request, registry: Registry, conversation: Conversation, messages: Sequence[MessageView]
+) -> str:
+    """Only what its answers have told already: of a model that is not for this person any more nothing is new."""
+    names = [message.row.model_name for message in messages if message.row.model_id == conversation.model_id]
+    name = next((name for name in reversed(names) if name), None)
+    if name is None:
+        return _("The model of this conversation is not here any more.")
+    offer = registry.offer_for(request.state.viewer.id, conversation.model_id)
+    if offer is not None and offer.maintenance_until is not None and offer.in_maintenance:
+        until = date_and_time(offer.maintenance_until, zone_of(request))
+        return _("“{model}” is under maintenance until {time}.").format(model=name, time=until)
+    if offer is not None:
+        return _("“{model}” cannot be used at the moment.").format(model=name)
+    if registry.has_retired(conversation.model_id):
+        return _("“{model}” has retired.").format(model=name)
+    return _("“{model}” is not here any more.").format(model=name)
+
+
+def _onward(selected: Offer | None) -> str:
+    if selected is None:
+        return _("There is no other model for you.")
+    return _("This conversation goes on with “{model}”.").format(model=selected.name)
+
+
+def _in_short(offer: Offer, state: State) -> str:
+    """What it is good for, what it can do beyond text, and whether one has to wait for it."""
+    words = {
+        offer.description: True,
+        _("sees pictures"): offer.sees,
+        _("leaves the building"): offer.external,
+        _("thinks first"): any(endpoint.thinks for endpoint in offer.endpoints),
+        _("busy at the moment"): state is State.BUSY,
+    }
+    return " · ".join(word for word, holds in words.items() if word and holds)
+
+
+def _problem(request: Request, offer: Offer) -> str | None:
+    if offer.maintenance_until is not None and offer.in_maintenance:
+        until = date_and_time(offer.maintenance_until, zone_of(request))
+        return _("Under maintenance until {time}").format(time=until)
+    return offer.problem
 
 
 async def load_thread(
@@ -147,7 +224,7 @@ async def load_message(session: AsyncSession, turns: Turns, message: Message) ->
 
 def show(turns: Turns, message: Message, siblings: Sequence[UUID] = (), *, drawn: Markup | None = None) -> MessageView:
     """A message as it is. `drawn` is its text if that was made HTML already."""
-    view = MessageView(message, siblings=_beside(message.id, siblings))
+    view = MessageView(message, color=turns.registry.color_of(message.model_id), siblings=_beside(message.id, siblings))
     if message.speaker is Speaker.PERSON:
         return replace(view, html=markdown.plain(message.text))
     live = turns.live(message.id)
@@ -179,9 +256,9 @@ async def load_used(session: AsyncSession, leaf: Message) -> int:
     return context.tokens_of(context.kept([_step(message) for message in tree.path(messages, leaf.id)]))
 
 
-def gauge(registry: Registry, model_id: UUID | None, messages: Sequence[MessageView]) -> Gauge | None:
-    """How full the model's window is after these messages; None where nobody knows how large it is."""
-    offer = registry.offer(model_id)
+def gauge(registry: Registry, choices: Sequence[Choice], messages: Sequence[MessageView]) -> Gauge | None:
+    """How full the chosen model's window is after these messages; None where nobody knows how large it is."""
+    offer = registry.offer(next((choice.id for choice in choices if choice.selected), None))
     window = _window(offer)[0] if offer else None
     if window is None:
         return None

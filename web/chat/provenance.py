@@ -15,15 +15,19 @@ def summary(known: dict[str, Any]) -> str:
         return ""
     if len(parts) > 1:
         return _("{count}, in {parts} parts").format(count=count, parts=len(parts))
-    seconds = known["seconds"] - known.get("first_token_seconds", 0)
-    if seconds <= 0:
-        return count
-    return _("{count}, {rate:.0f} per second").format(count=count, rate=known["completion_tokens"] / seconds)
+    rate = _rate(known)
+    return _("{count}, {rate:.0f} per second").format(count=count, rate=rate) if rate else count
 
 
 def _written(parts: Sequence[dict[str, Any]]) -> str:
     tokens = sum(part.get("completion_tokens") or 0 for part in parts)
     return ngettext("{tokens:,} token", "{tokens:,} tokens", tokens).format(tokens=tokens) if tokens else ""
+
+
+def _rate(known: dict[str, Any]) -> float | None:
+    """Tokens per second, from the first one on."""
+    seconds = (known.get("seconds") or 0) - (known.get("first_token_seconds") or 0)
+    return (known.get("completion_tokens") or 0) / seconds if seconds > 0 else None
 
 
 def facts(message: Message) -> list[tuple[str, str]]:
@@ -38,15 +42,31 @@ def facts(message: Message) -> list[tuple[str, str]]:
     rows = [
         (_("Model"), message.model_name),
         (_("Engine"), ", ".join(part for part in (known.get("engine"), engine) if part)),
+        (_("Asked in vain before"), ", ".join(each["engine"] for each in known.get("tries", ()))),
         (_("Known there as"), known.get("upstream_name")),
+        (_("Revision"), known.get("revision")),
+        (_("Settings"), _parameters(known)),
         (_("First token"), _seconds(known.get("first_token_seconds"))),
         (_("Whole answer"), _seconds(known.get("seconds"))),
         (_("Read"), read if known.get("prompt_tokens") else None),
         (_("Written"), _written(parts)),
+        (_("Speed"), _("{rate:.1f} tokens per second").format(rate=rate) if (rate := _rate(known)) else None),
         *_stitches(known),
         (_("Ended"), _ended(message)),
     ]
     return [(term, value) for term, value in rows if value]
+
+
+def _parameters(known: dict[str, Any]) -> str:
+    """With which it was made, as far as they were not left to the engine."""
+    used = known.get("parameters") or {}
+    words = {
+        "temperature": _("temperature {value}"),
+        "max_tokens": _("at most {value:,} tokens"),
+        "thinking": _("thinking: {value}"),
+        "json": _("JSON"),
+    }
+    return ", ".join(text.format(value=used[name]) for name, text in words.items() if name in used)
 
 
 def _stitches(known: dict[str, Any]) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.engines.registry import Registry
 from web.chat import following, pages
+from web.chat.adjusting import Adjusted
 from web.chat.dependencies import OwnConversation, OwnMessage, find_conversation, find_message
 from web.chat.following import Watched
 from web.chat.sidebar import load_sidebar, new_item
@@ -61,7 +62,7 @@ async def conversation(
     return page(
         request,
         "chat/conversation.html",
-        **await _thread(session, turns, registry, conversation, edited=edit, spells_out=menus),
+        **await _thread(request, session, turns, registry, conversation, edited=edit, spells_out=menus),
         **await load_sidebar(request, session, user, current=conversation.id),
     )
 
@@ -87,13 +88,17 @@ async def begin(
     key: Annotated[UUID, Form()],
     text: Annotated[str, Form()] = "",
     file: Annotated[tuple[UUID, ...], Form()] = (),
+    *,
+    parameters: Adjusted,
 ) -> Response:
     """A first question: the conversation begins with it, so empty ones are never stored."""
-    turn = await turns.ask(user.id, None, Question(text, model, key, files=file))
+    turn = await turns.ask(user.id, None, Question(text, model, key, files=file, parameters=parameters))
     address = f"/chat/{turn.conversation.id}"
     if not request.headers.get("hx-request"):
         return RedirectResponse(address, status_code=303)
-    response = partial(request, "chat/_begun.html", item=new_item(turn.conversation), **_turn(turns, registry, turn))
+    response = partial(
+        request, "chat/_begun.html", item=new_item(turn.conversation), **_turn(request, turns, registry, turn)
+    )
     response.headers["HX-Push-Url"] = address
     return response
 
@@ -111,12 +116,15 @@ async def ask(
     after: Annotated[UUID | None, Form()] = None,
     edits: Annotated[UUID | None, Form()] = None,
     file: Annotated[tuple[UUID, ...], Form()] = (),
+    *,
+    parameters: Adjusted,
 ) -> Response:
     """The next question; with `edits` one that stands in for another, and begins a branch beside it."""
-    turn = await turns.ask(user.id, conversation_id, Question(text, model, key, after, edits, files=file))
+    question = Question(text, model, key, after, edits, files=file, parameters=parameters)
+    turn = await turns.ask(user.id, conversation_id, question)
     if edits or not request.headers.get("hx-request"):
         return await _whole_thread(request, turns, conversation_id, turn.answer.id, announce="sent")
-    return partial(request, "chat/_turn.html", **_turn(turns, registry, turn))
+    return partial(request, "chat/_turn.html", **_turn(request, turns, registry, turn))
 
 
 @router.post("/chat/{conversation_id}/messages/{message_id}/regenerate")
@@ -126,10 +134,12 @@ async def regenerate(
     turns: RunningTurns,
     model: Annotated[UUID | None, Form()] = None,
     instruction: Annotated[str, Form()] = "",
+    *,
+    parameters: Adjusted,
 ) -> Response:
     """Another answer to the same question, beside this one."""
     _require_answer(message)
-    again = await turns.regenerate(message, model, instruction)
+    again = await turns.regenerate(message, model, instruction, parameters)
     return await _whole_thread(request, turns, message.conversation_id, again.id, announce="sent")
 
 
@@ -225,7 +235,7 @@ async def message(
     if not shown.is_question:
         raise NotFound(_("There is no question here."))
     conversation = await session.get_one(Conversation, message.conversation_id)
-    picker = pages.picker(registry, conversation.model_id)
+    picker = pages.picker(request, registry, conversation)
     return partial(request, "chat/_editor.html", message=shown, picker=picker, send_key=new_id())
 
 
@@ -256,13 +266,13 @@ async def watch(
 
 
 def _nothing_asked(request: Request, registry: Registry) -> dict[str, Any]:
-    picker = pages.picker(registry, None)
-    chosen = next((choice.id for choice in picker if choice.selected), None)
+    picker = pages.picker(request, registry, None)
     return {
         "conversation": None,
         "messages": [],
         "picker": picker,
-        "context": pages.gauge(registry, chosen, []),
+        "instead": None,
+        "context": pages.gauge(registry, picker, []),
         "send_key": new_id(),
         "hour": local(now(), zone_of(request)).hour,
     }
@@ -291,35 +301,39 @@ async def _whole_thread(
     viewer, registry = request.state.viewer, request.state.registry
     async with request.state.sessions.as_person(viewer.id) as session:
         conversation = await find_conversation(session, viewer.id, conversation_id)
-        thread = await _thread(session, turns, registry, conversation)
+        thread = await _thread(request, session, turns, registry, conversation)
         response = partial(request, "chat/_rebranched.html", about=about, announce=announce, **thread)
     response.headers.update({"HX-Retarget": "#thread", "HX-Reswap": "outerHTML"})
     return response
 
 
 async def _thread(
-    session: AsyncSession, turns: Turns, registry: Registry, conversation: Conversation, **shown: Any
+    request: Request, session: AsyncSession, turns: Turns, registry: Registry, conversation: Conversation, **shown: Any
 ) -> dict[str, Any]:
     messages = await pages.load_thread(session, turns, conversation, **shown)
+    picker = pages.picker(request, registry, conversation)
     return {
         "conversation": conversation,
         "messages": messages,
-        "picker": pages.picker(registry, conversation.model_id),
-        "context": pages.gauge(registry, conversation.model_id, messages),
+        "picker": picker,
+        "instead": pages.instead(request, registry, conversation, messages),
+        "context": pages.gauge(registry, picker, messages),
         "send_key": new_id(),
         "hour": None,
     }
 
 
-def _turn(turns: Turns, registry: Registry, turn: Turn) -> dict[str, Any]:
+def _turn(request: Request, turns: Turns, registry: Registry, turn: Turn) -> dict[str, Any]:
     """A question and its answer to come, and a fresh composer."""
     carried = by_message(turn.files).get(turn.question.id, ())
     messages = [replace(pages.show(turns, turn.question), files=carried), pages.show(turns, turn.answer)]
+    picker = pages.picker(request, registry, turn.conversation)
     return {
         "conversation": turn.conversation,
         "messages": messages,
-        "picker": pages.picker(registry, turn.conversation.model_id),
-        "context": pages.gauge(registry, turn.conversation.model_id, messages),
+        "picker": picker,
+        "instead": pages.instead(request, registry, turn.conversation, messages),
+        "context": pages.gauge(registry, picker, messages),
         "send_key": new_id(),
         "hour": None,
     }

@@ -10,6 +10,7 @@ from typing import Self
 from markupsafe import Markup, escape
 
 from backend.conversations.live import LiveAnswer, Phase
+from backend.engines.pool import Place
 from web.chat import markdown
 
 
@@ -46,6 +47,7 @@ class Snapshot:
     blocks: Markup
     open: Markup
     phase: Phase
+    place: Place | None
 
 
 def snapshot(answer_id: str, live: LiveAnswer) -> Snapshot:
@@ -57,6 +59,7 @@ def snapshot(answer_id: str, live: LiveAnswer) -> Snapshot:
         blocks=markdown.render(text[:end], anchor=answer_id) if end else Markup(),
         open=markdown.render_open(text[end:], anchor=answer_id),
         phase=live.phase,
+        place=live.place,
     )
 
 

@@ -65,7 +65,7 @@ async def upload(
             given.filename or "",
             _on_disk(given),
             limits,
-            refuse_pictures=_blindness(registry, form.get("model")),
+            refuse_pictures=_blindness(registry, user.id, form.get("model")),
         )
     finally:
         await form.close()
@@ -108,9 +108,9 @@ async def own_file(file_id: UUID, user: CurrentUser, session: Session) -> File:
 OwnFile = Annotated[File, Depends(own_file)]
 
 
-def _blindness(registry: Registry, model: object) -> str | None:
+def _blindness(registry: Registry, person_id: UUID, model: object) -> str | None:
     """Why the model in the composer cannot be given a picture, if it cannot."""
-    offers = registry.offers
+    offers = registry.offers_for(person_id)
     chosen = next((offer for offer in offers if str(offer.id) == model), None)
     return sight.refusal(chosen, offers)
 

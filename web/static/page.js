@@ -142,12 +142,13 @@
     document.getElementById("toasts").append(document.getElementById(`text-${name}`).content.cloneNode(true));
     trim();
   };
-  // What pages ask for by themselves fails without a notice; for streams a banner tells enough (thread.js).
+  // What pages ask for by themselves fails silently (streams: thread.js), and is not asked again while nobody looks.
   const isQuiet = ({sourceElement, sourceEvent}) =>
     sourceElement === document.body ||
     sourceElement.hasAttribute("hx-sse:connect") ||
     ["every", "intersect", "load"].includes(sourceEvent?.type);
 
+  on("htmx:before:request", (e) => document.hidden && e.detail.ctx.sourceEvent?.type === "every" && e.preventDefault());
   on("htmx:response:error", ({detail: {ctx}}) => {
     const {status} = ctx.response;
     if (status === 401 && !ctx.hx.redirect) askToSignIn();
@@ -157,8 +158,7 @@
     if (isForeign && status !== 401 && !isQuiet(ctx)) toast("server-failed");
   });
   on("htmx:error", ({detail: {ctx}}) => {
-    if (!ctx || isQuiet(ctx)) return;
-    toast(ctx.sourceElement.matches("#composer, .editor") ? "not-sent" : "no-connection");
+    if (ctx && !isQuiet(ctx)) toast(ctx.sourceElement.matches("#composer, .editor") ? "not-sent" : "no-connection");
   });
   on("htmx:after:swap", ({detail: {ctx}}) => {
     trim();
