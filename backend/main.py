@@ -14,6 +14,8 @@ from starlette.staticfiles import StaticFiles
 from backend.accounts import service as accounts, sessions as logins, throttle
 from backend.accounts.passwords import Passwords
 from backend.accounts.sessions import Lifetime
+from backend.admission.service import Admission, Pace
+from backend.bench.runs import Runs
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Timing, Turns
 from backend.core import migrations, stored
@@ -25,13 +27,30 @@ from backend.core.lifecycle import Lifecycle
 from backend.core.locks import only_one
 from backend.core.security import Sealer, subkey
 from backend.core.settings import Settings
+from backend.engines.aliases import Aliases
+from backend.engines.pool import Pool
 from backend.engines.registry import Registry
 from backend.files import service as attachments
 from backend.files.extracting import Extractor
 from backend.ops import health
+from backend.usage.ledger import Ledger
 from web import errors, policy
-from web.accounts import routes as account_pages
-from web.admin import engines as engine_pages, people as people_pages
+from web.accounts import keys as key_pages, routes as account_pages
+from web.admin import (
+    bench as bench_pages,
+    capacity as capacity_pages,
+    engine as engine_page,
+    engines as engine_pages,
+    groups as group_pages,
+    models as model_pages,
+    people as people_pages,
+)
+from web.api import routes as api
+from web.api.answering import MOST_BYTES, Desk
+from web.api.callers import Callers
+from web.api.calls import Calls
+from web.api.catalogue import Catalogue
+from web.api.pictures import Pictures
 from web.chat import routes as chat_pages
 from web.company import Company
 from web.files import routes as file_pages
@@ -79,10 +98,17 @@ def create_app(
         health.router,
         reports,
         account_pages.router,
+        key_pages.router,
+        api.router,
         chat_pages.router,
         file_pages.router,
         people_pages.router,
-        engine_pages.router,
+        group_pages.router,
+        model_pages.router,
+        bench_pages.router,
+        capacity_pages.router,
+        engine_pages.router,  # before the next one, to which “test” would be an id
+        engine_page.router,
     ):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -92,7 +118,7 @@ def create_app(
         origin=settings.origin,
         max_body=body_limit,
         error_page=errors.error_page,
-        uploads={"/files": settings.file_bytes + 64 * 1024},
+        uploads={"/files": settings.file_bytes + 64 * 1024, "/v1/chat/completions": MOST_BYTES},
     )
     policy.check(app.routes)
     return app
@@ -116,8 +142,19 @@ async def _open(
     sessions = Sessions(engine, bus)
     await _seed_admin(sessions, hasher, settings)
     company = Company(await _stored_company(sessions))
-    registry = await stack.enter_async_context(Registry(settings, sessions, Sealer(secrets, "engine keys")))
-    titles = Titles(sessions, registry, enabled=settings.titles)
+    registry = await stack.enter_async_context(Registry(settings, sessions, Sealer(secrets, "engine keys"), bus))
+    admission = await stack.enter_async_context(
+        Admission(
+            bus,
+            limit_of=registry.limit_of,
+            weight_of=registry.weight_of,
+            per_person=settings.answers_per_person,
+            pace=Pace(beat=min(timing.save_every, 1.0)),
+        )
+    )
+    pool = Pool(registry, admission)
+    aliases = Aliases(subkey(secrets[0], "prefix cache salt"))
+    titles = Titles(sessions, pool, aliases, enabled=settings.titles)
     stack.push_async_callback(titles.close)
     direct = await stack.enter_async_context(Direct(settings.database_url, connections=_DIRECT_CONNECTIONS))
     turns = await stack.enter_async_context(
@@ -126,15 +163,29 @@ async def _open(
             direct,
             bus,
             registry,
+            pool,
             titles,
-            salt_key=subkey(secrets[0], "prefix cache salt"),
+            aliases=aliases,
             message_bytes=settings.message_bytes,
             files_per_message=settings.files_per_message,
             timing=timing,
         )
     )
     streams = OpenStreams()
+    extractor = Extractor()
+    ledger = await stack.enter_async_context(Ledger(sessions))
+    desk = Desk(
+        calls=await stack.enter_async_context(Calls(sessions, bus, lifecycle)),
+        catalogue=Catalogue(registry),
+        pictures=Pictures(extractor),
+        pool=pool,
+        ledger=ledger,
+        aliases=aliases,
+    )
+    bench = Runs(sessions, registry, ledger, are_waiting=lambda model_id: admission.waiting(model_id) > 0)
+    stack.push_async_callback(bench.close)
     lifecycle.on_stop(turns.begin_drain)
+    lifecycle.on_stop(bench.stop)
     lifecycle.busy_while(lambda: len(streams) > 0 or turns.is_busy)
     cleaning = asyncio.create_task(_clean(sessions))
     stack.callback(cleaning.cancel)
@@ -152,16 +203,21 @@ async def _open(
         ),
         "company": company,
         "registry": registry,
+        "pool": pool,
+        "admission": admission,
         "titles": titles,
         "turns": turns,
         "streams": streams,
-        "extractor": Extractor(),
+        "extractor": extractor,
         "limits": attachments.Limits(
             bytes=settings.file_bytes,
             characters=settings.file_characters,
             per_message=settings.files_per_message,
         ),
         "logins": Logins(sessions, bus, streams),
+        "callers": Callers(sessions, bus),
+        "api": desk,
+        "bench": bench,
     }
 
 

@@ -4,7 +4,7 @@ Alice owns what a test is about, Bob is a stranger to it, Carol administers.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from backend.core import migrations
 from backend.core.db import Base, Sessions, connect
 from backend.core.settings import EngineSetting, Settings
 from backend.embedded.postgres import EmbeddedPostgres
+from tests.chromium import chromium
 from tests.fakes.engine import FakeEngine
 from tests.served import Serve, Served
 from tests.site import CHEAP_PASSWORDS, Browser, Site, free_port
@@ -44,13 +45,36 @@ def migrated(postgres: EmbeddedPostgres) -> str:
     return "test"
 
 
+@pytest.fixture(scope="session")
+def empty(postgres: EmbeddedPostgres, migrated: str) -> Iterator[Callable[[], None]]:
+    """Empties the database, on one connection for all tests: a fresh one would read the catalog each time."""
+    every_row = "; ".join(f"DELETE FROM {table.name}" for table in reversed(Base.metadata.sorted_tables))
+    address = plain(postgres.owner_url(migrated))
+    with ExitStack() as stack:
+        connections = [stack.enter_context(psycopg.connect(address, autocommit=True))]
+
+        def delete() -> None:
+            try:
+                connections[-1].execute(every_row)
+            except psycopg.OperationalError:  # a test has ended it
+                connections.append(stack.enter_context(psycopg.connect(address, autocommit=True)))
+                connections[-1].execute(every_row)
+
+        yield delete
+
+
 @pytest.fixture
-def database(postgres: EmbeddedPostgres, migrated: str) -> Iterator[str]:
+def database(postgres: EmbeddedPostgres, migrated: str, empty: Callable[[], None]) -> Iterator[str]:
     """The app's URL of an empty database; emptied again afterwards, because answers are written outside any request."""
     yield postgres.app_url(migrated)
-    empty = "; ".join(f"DELETE FROM {table.name}" for table in reversed(Base.metadata.sorted_tables))
-    with psycopg.connect(plain(postgres.owner_url(migrated)), autocommit=True) as connection:
-        connection.execute(empty)
+    empty()
+
+
+@pytest.fixture(scope="session")
+def chromium_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One Chromium for each test process; to start one takes longer than most tests."""
+    with chromium(tmp_path_factory.mktemp("chromium")) as address:
+        yield address
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, LiteralString
 from uuid import UUID, uuid5
 
+from psycopg.types.json import Jsonb
+
 from backend.conversations import context, queries, statements
 from backend.conversations.context import Window
 from backend.conversations.live import LiveAnswer, Tick
@@ -24,6 +26,7 @@ from backend.core.errors import BadInput, Conflict, NotFound, TooLarge
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.core.text import clean
+from backend.engines.parameters import Parameters
 from backend.engines.registry import Offer, Registry
 from backend.files import queries as attachments, service as files, sight
 from backend.files.models import File
@@ -53,6 +56,13 @@ class _NoSuchModel(BadInput):
         super().__init__(_("This model is not here any more. Choose another one; your text is kept."))
 
 
+class _InMaintenance(BadInput):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            _("“{model}” is under maintenance at the moment. Choose another one; your text is kept.").format(model=name)
+        )
+
+
 class _NothingToSend(BadInput):
     def __init__(self) -> None:
         super().__init__(_("There is nothing to send yet."))
@@ -65,7 +75,10 @@ class _WholeOrPassed(Conflict):
 
 @dataclass(frozen=True)
 class Question:
-    """One press of Send. `after` is the answer it follows, `edits` the question it stands in for; neither: the end."""
+    """One press of Send. `after` is the answer it follows, `edits` the question it stands in for; neither: the end.
+
+    Without `parameters` those that were chosen last in this conversation hold.
+    """
 
     text: str
     model_id: UUID
@@ -74,6 +87,7 @@ class Question:
     edits: UUID | None = None
     is_continuation: bool = False
     files: tuple[UUID, ...] = ()
+    parameters: Parameters | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +127,7 @@ class Asking:
         """
         text = self._checked(question)
         try:
-            offer = self._offer(question.model_id)
+            offer = self._offer(owner_id, question.model_id)
             _fits(text, offer)
             after = question.after
             if question.edits is not None:
@@ -132,6 +146,7 @@ class Asking:
                 "after": after,
                 "at_root": question.edits is not None and after is None,
                 "is_continuation": question.is_continuation,
+                "parameters": _stored(question.parameters),
             }
             turn, rows = await self._store(values, question, offer, is_first=conversation_id is None)
         except (_NoSuchModel, _SentTwice):
@@ -140,9 +155,12 @@ class Asking:
             raise
         return turn, self._new(turn.answer, offer, is_only=True, rows=rows)
 
-    async def again(self, answer: Message, model_id: UUID | None, instruction: str) -> tuple[Message, Running]:
+    async def again(
+        self, answer: Message, model_id: UUID | None, instruction: str, parameters: Parameters | None
+    ) -> tuple[Message, Running]:
         """Another answer to the same question. Raises as `Turns.regenerate` does."""
-        offer = self._offer(model_id or answer.model_id)
+        owner_id = answer.owner_id
+        offer = self._offer(owner_id, model_id) if model_id else self._same_or_fallback(owner_id, answer.model_id)
         values = {
             "owner": answer.owner_id,
             "chat": answer.conversation_id,
@@ -152,17 +170,18 @@ class Asking:
             "model": offer.id,
             "model_name": offer.name,
             "instruction": clean(instruction).strip()[:_MAX_INSTRUCTION],
+            "parameters": _stored(parameters),
         }
         with broken(uq_messages_running=AnswerInProgress()):
             (found,) = await self._direct.as_person(answer.owner_id, (statements.ANSWER_AGAIN, values))
         if not found:
             raise NoSuchConversation
-        again = _empty_answer(values)
+        again = _empty_answer(values, found[0].parameters)
         return again, self._new(again, offer)
 
     async def reopened(self, answer: Message) -> Running:
         """An answer that goes on from the text it has. Raises as `Turns.proceed` does."""
-        offer = self._offer(answer.model_id)
+        offer = self._offer(answer.owner_id, answer.model_id)
         values = {"answer": answer.id, "owner": answer.owner_id}
         with broken(uq_messages_running=AnswerInProgress()):
             (found,) = await self._direct.as_person(answer.owner_id, (statements.REOPEN, values))
@@ -171,12 +190,12 @@ class Asking:
         (row,) = found
         live = LiveAnswer(row.attempt, row.text, row.reasoning, tick=self._tick)
         earlier = segments(row.provenance)
-        return Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, earlier=earlier)
+        chosen = Parameters.read(row.parameters)
+        return Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, chosen=chosen, earlier=earlier)
 
     async def wish_to_go_on(self, answer: Message) -> Question:
         """The question that stands for going on, under the same conditions; two presses are one question."""
-        if answer.model_id is None:
-            raise _NoSuchModel
+        offer = self._same_or_fallback(answer.owner_id, answer.model_id)
         key = uuid5(answer.id, f"go on after attempt {answer.attempt}")
         async with self._sessions.as_person(answer.owner_id) as session:
             conversation = await session.get_one(Conversation, answer.conversation_id)
@@ -184,14 +203,15 @@ class Asking:
         if not answer.broke_off or not (conversation.leaf_id == answer.id or asked_before):
             raise _WholeOrPassed
         text = _("Please go on exactly where you stopped.")
-        return Question(text, answer.model_id, key, after=answer.id, is_continuation=True)
+        return Question(text, offer.id, key, after=answer.id, is_continuation=True)
 
     def _new(
         self, answer: Message, offer: Offer, *, is_only: bool = False, rows: Sequence[PathRow] | None = None
     ) -> Running:
         live = LiveAnswer(answer.attempt, tick=self._tick)
         message = answer if is_only else None
-        return Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, message, rows)
+        chosen = Parameters.read(answer.parameters)
+        return Running(answer.id, answer.owner_id, answer.conversation_id, offer, live, message, rows, chosen)
 
     # What may be asked
 
@@ -208,11 +228,21 @@ class Asking:
             )
         return text
 
-    def _offer(self, model_id: UUID | None) -> Offer:
-        offer = self._registry.offer(model_id)
+    def _offer(self, owner_id: UUID, model_id: UUID | None) -> Offer:
+        """A model that is not for this person is refused as one that does not exist."""
+        offer = self._registry.offer_for(owner_id, model_id)
         if offer is None:
             raise _NoSuchModel
+        if offer.in_maintenance:
+            raise _InMaintenance(offer.name)
         return offer
+
+    def _same_or_fallback(self, owner_id: UUID, model_id: UUID | None) -> Offer:
+        """The model of an answer, or what an admin said should take its place."""
+        same = self._registry.offer_for(owner_id, model_id)
+        if same is not None and not same.in_maintenance:
+            return same
+        return self._registry.instead_of(owner_id, model_id) or self._offer(owner_id, model_id)
 
     async def _place_of(self, owner_id: UUID, conversation_id: UUID | None, question_id: UUID) -> UUID | None:
         """What the question that is edited follows; None at the beginning of the conversation."""
@@ -288,7 +318,7 @@ class Asking:
                 question.files,
                 values["question"],
                 most=max(0, self._files_per_message - kept),
-                refuse_pictures=sight.refusal(offer, self._registry.offers),
+                refuse_pictures=sight.refusal(offer, self._registry.offers_for(values["owner"])),
             )
         return found, carried
 
@@ -306,6 +336,7 @@ def _turn(values: dict[str, Any], chat: Any, carried: Sequence[File]) -> Turn:
         updated_at=moment,
         seen_at=moment,
         leaf_id=values["answer"],
+        parameters=chat.parameters,
     )
     question = Message(
         id=values["question"],
@@ -321,7 +352,7 @@ def _turn(values: dict[str, Any], chat: Any, carried: Sequence[File]) -> Turn:
         is_continuation=values["is_continuation"],
         instruction="",
     )
-    return Turn(conversation, question, _empty_answer(values), carried)
+    return Turn(conversation, question, _empty_answer(values, chat.parameters), carried)
 
 
 def _first_rows(values: dict[str, Any]) -> Sequence[PathRow]:
@@ -332,7 +363,11 @@ def _first_rows(values: dict[str, Any]) -> Sequence[PathRow]:
     ]
 
 
-def _empty_answer(values: dict[str, Any]) -> Message:
+def _stored(parameters: Parameters | None) -> Jsonb | None:
+    return None if parameters is None else Jsonb(parameters.stored())
+
+
+def _empty_answer(values: dict[str, Any], parameters: dict[str, Any]) -> Message:
     return Message(
         id=values["answer"],
         created_at=values["now"],
@@ -350,6 +385,7 @@ def _empty_answer(values: dict[str, Any]) -> Message:
         provenance={},
         resumed=0,
         instruction=values.get("instruction", ""),
+        parameters=parameters,
     )
 
 

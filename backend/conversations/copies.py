@@ -20,6 +20,7 @@ from backend.conversations.running import Running
 from backend.core.bus import Bus, Payload
 from backend.core.db import DatabaseGone
 from backend.core.direct import Direct
+from backend.engines.pool import Place
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class _Lease:
     text: int
     reasoning: int
     phase: Phase | None = None
+    place: Place | None = None
 
 
 class Teller:
@@ -67,6 +69,7 @@ class Teller:
             asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell)
         lease = self._leases.setdefault(running.answer_id, _Lease(0, running.saved.text, running.saved.reasoning))
         lease.until = time.monotonic() + _LEASE_SECONDS
+        lease.phase = None  # perhaps it is somebody new, who cannot know what the answer is doing
 
     def _tell(self) -> None:
         moment = time.monotonic()
@@ -82,15 +85,16 @@ class Teller:
     def _tell_of(self, running: Running, lease: _Lease) -> None:
         live = running.live
         text, reasoning = live.text[lease.text :], live.reasoning[lease.reasoning :]
-        if not text and not reasoning and lease.phase is live.phase:
+        if not text and not reasoning and lease.phase is live.phase and lease.place == live.place:
             return
-        lease.phase = live.phase
+        lease.phase, lease.place = live.phase, live.place
         for at in range(0, max(len(text), len(reasoning), 1), _PIECE):
             self._bus.post(
                 topic_of(running.answer_id),
                 {
                     "attempt": live.attempt,
                     "phase": live.phase.value,
+                    "place": live.place and list(live.place),
                     "text_at": lease.text + min(at, len(text)),
                     "text": text[at : at + _PIECE],
                     "reasoning_at": lease.reasoning + min(at, len(reasoning)),
@@ -154,6 +158,7 @@ class _Copy:
         self._direct = direct
         self._look = asyncio.Event()  # something is missing: read the row
         self._heard_at = 0.0
+        self._doing: tuple[int, Phase, Place | None] = (0, Phase.WAITING, None)  # in which attempt, as heard last
         self._task = asyncio.create_task(self._follow(), name=f"copy of {answer_id}")
 
     async def aclose(self) -> None:
@@ -198,7 +203,10 @@ class _Copy:
             self.live.attempt = row.attempt
         elif len(row.text) + len(row.reasoning) <= len(self.live.text) + len(self.live.reasoning):
             return
-        self.live.set(Phase.WRITING if row.text else self.live.phase, row.text, row.reasoning)
+        attempt, phase, place = self._doing
+        if attempt != row.attempt:
+            phase, place = Phase.WRITING if row.text else self.live.phase, None
+        self.live.set(phase, row.text, row.reasoning, place)
 
     def _heard(self, payload: Payload) -> None:
         live = self.live
@@ -208,12 +216,14 @@ class _Copy:
         if payload.get("over"):
             self._look.set()  # ended, or on its way to another process: the row knows
             return
+        phase, place = Phase(payload["phase"]), payload["place"] and Place(*payload["place"])
+        self._doing = (payload["attempt"], phase, place)
         text = _grown(live.text, payload["text_at"], payload["text"])
         reasoning = _grown(live.reasoning, payload["reasoning_at"], payload["reasoning"])
         if payload["attempt"] > live.attempt or text is None or reasoning is None:
             self._look.set()
             return
-        live.set(Phase(payload["phase"]), text, reasoning)
+        live.set(phase, text, reasoning, place)
 
 
 def _grown(known: str, at: int, piece: str) -> str | None:

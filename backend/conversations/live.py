@@ -12,6 +12,7 @@ from enum import StrEnum
 from backend.conversations.models import Message
 from backend.core.text import one_line
 from backend.engines.events import Delta, Event, Finish, Reasoning, Usage
+from backend.engines.pool import Place
 
 _LONGEST_REASON = 40  # the width of the column
 TICK_SECONDS = 0.05  # twenty updates a second are as many as a reader can tell apart
@@ -60,6 +61,7 @@ class LiveAnswer:
     def __init__(self, attempt: int, text: str = "", reasoning: str = "", *, tick: Tick | None = None) -> None:
         self.attempt = attempt
         self.phase = Phase.WAITING
+        self.place: Place | None = None  # in the queue, while it waits there
         self.finished = False
         self.usage: Usage | None = None
         self.ended_by: str | None = None
@@ -91,9 +93,16 @@ class LiveAnswer:
         """Grows with every change; a reader that has seen this one has seen all."""
         return self._version
 
+    def wait(self, place: Place) -> None:
+        """It is not its turn yet, or not again after an engine refused it."""
+        if place != self.place:
+            self.phase, self.place = Phase.WAITING, place
+            self._grown(at_once=False)
+
     def enter(self, phase: Phase) -> None:
         if phase is not self.phase:
             self.phase = phase
+            self.place = None
             self._version += 1
             self.wake()
 
@@ -116,10 +125,10 @@ class LiveAnswer:
             self.first_text_at = time.monotonic()
         self._grown(at_once=self.phase is not phase)
 
-    def set(self, phase: Phase, text: str, reasoning: str) -> None:
+    def set(self, phase: Phase, text: str, reasoning: str, place: Place | None = None) -> None:
         """For a copy of an answer that another process writes."""
         at_once = phase is not self.phase
-        self.phase, self._text, self._reasoning = phase, [text], [reasoning]
+        self.phase, self.place, self._text, self._reasoning = phase, place, [text], [reasoning]
         self._grown(at_once=at_once)
 
     def finish(self, row: Message | None = None) -> None:

@@ -12,6 +12,7 @@ from backend.conversations.models import Message, Status
 from backend.conversations.tree import PathRow
 from backend.engines.client import ChatMessage
 from backend.engines.events import Failure
+from backend.engines.parameters import AS_THE_MODEL_DOES, Parameters
 from backend.engines.registry import Endpoint, Offer
 
 #: What does not change from the first row of an answer to its last.
@@ -25,6 +26,7 @@ _KEPT = (
     "model_id",
     "model_name",
     "instruction",
+    "parameters",
     "attempt",
     "resumed",
 )
@@ -56,6 +58,7 @@ class Running:
     live: LiveAnswer
     message: Message | None = None  # as it was stored, if it is the only answer to its question
     rows: Sequence[PathRow] | None = None  # of `statements.MESSAGES`, if they are at hand
+    chosen: Parameters = AS_THE_MODEL_DOES  # by its person
     earlier: Sequence[dict[str, Any]] = ()  # the provenance of what it begins with, if it was taken up again
     resumed: int = 0  # by itself
     started: float = field(default_factory=time.monotonic)
@@ -64,6 +67,7 @@ class Running:
     context_from: UUID | None = None
     endpoint: Endpoint | None = None
     failure: Failure | None = None
+    tries: list[dict[str, str]] = field(default_factory=list)  # engines that did not begin it, and why
     readers: int = 0
     task: "asyncio.Task[None] | None" = None
     has_begun: bool = False  # its task has
@@ -78,6 +82,11 @@ class Running:
     def names(self) -> set[UUID]:
         """What it is stopped with."""
         return {self.answer_id, self.conversation_id, self.owner_id}
+
+    @property
+    def parameters(self) -> Parameters:
+        """What holds for it, as far as its person may choose."""
+        return self.chosen.within(self.offer)
 
     @property
     def goes_on(self) -> bool:
@@ -98,14 +107,14 @@ class Running:
     def provenance(self) -> dict[str, Any]:
         """What made this answer, kept with it: engine, revision, parameters, tokens and seconds; `earlier` holds the
         same of what it began with."""
-        live, endpoint, offer = self.live, self.endpoint, self.offer
+        live, endpoint = self.live, self.endpoint
         facts: dict[str, Any] = {
             "engine": endpoint.engine_name if endpoint else None,
             "engine_kind": endpoint.engine_kind if endpoint else None,
             "engine_version": endpoint.engine_version if endpoint else None,
             "upstream_name": endpoint.upstream_name if endpoint else None,
-            "temperature": offer.temperature,
-            "max_tokens": offer.max_tokens,
+            "revision": endpoint.revision if endpoint else None,
+            "parameters": self.parameters.stored(),
             "seconds": round(time.monotonic() - self.started, 3),
         }
         if live.first_text_at is not None:
@@ -116,6 +125,8 @@ class Running:
                 "cached_tokens": live.usage.cached_tokens,
                 "completion_tokens": live.usage.completion_tokens,
             }
+        if self.tries:
+            facts["tries"] = self.tries
         if self.failure is not None:
             facts["failure"] = self.failure.value
         if self.earlier:

@@ -80,6 +80,7 @@ async def fork(session: AsyncSession, message: Message) -> Conversation:
         title=one_line(_("{title}, continued").format(title=origin.title[: MAX_TITLE - 20]), MAX_TITLE),
         title_source=origin.title_source,
         model_id=origin.model_id,
+        parameters=origin.parameters,
         updated_at=moment,
         seen_at=moment,
     )

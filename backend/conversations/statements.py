@@ -9,29 +9,31 @@ from typing import Final, LiteralString
 _INSERT_MESSAGES: Final[LiteralString] = """
 INSERT INTO messages (id, created_at, conversation_id, owner_id, parent_id, speaker, text, status, finished_at,
                       send_key, is_continuation, reasoning, reason, model_id, model_name, provenance, instruction,
-                      attempt, heartbeat_at, resumed)
+                      attempt, heartbeat_at, resumed, parameters)
 """
 
 #: A conversation with its first question and the empty answer to it. No row: the person was deactivated.
 ASK_FIRST: Final[LiteralString] = (
     """
 WITH chat AS (
-    INSERT INTO conversations (id, created_at, owner_id, title, title_source, model_id, updated_at, seen_at, leaf_id)
-    SELECT %(chat)s, %(now)s, users.id, %(title)s, 'first_words', %(model)s, %(now)s, %(now)s, %(answer)s
+    INSERT INTO conversations (id, created_at, owner_id, title, title_source, model_id, updated_at, seen_at, leaf_id,
+                               parameters)
+    SELECT %(chat)s, %(now)s, users.id, %(title)s, 'first_words', %(model)s, %(now)s, %(now)s, %(answer)s,
+           coalesce(%(parameters)s::jsonb, '{}')
     FROM users WHERE id = %(owner)s AND disabled_at IS NULL
-    RETURNING id, owner_id, title, title_source
+    RETURNING id, owner_id, title, title_source, parameters
 ), written AS ("""
     + _INSERT_MESSAGES
     + """
     SELECT %(question)s::uuid, %(now)s, chat.id, owner_id, NULL::uuid, 'person', %(text)s, 'done', %(now)s,
-           %(key)s::uuid, false, '', '', NULL::uuid, '', '{}'::jsonb, '', 1, NULL::timestamptz, 0
+           %(key)s::uuid, false, '', '', NULL::uuid, '', '{}'::jsonb, '', 1, NULL::timestamptz, 0, '{}'::jsonb
     FROM chat
     UNION ALL
     SELECT %(answer)s, %(now)s, chat.id, owner_id, %(question)s, 'model', '', 'queued', NULL,
-           NULL, false, '', '', %(model)s, %(model_name)s, '{}', '', 1, clock_timestamp(), 0
+           NULL, false, '', '', %(model)s, %(model_name)s, '{}', '', 1, clock_timestamp(), 0, parameters
     FROM chat
 )
-SELECT title, title_source, NULL::uuid AS parent_id FROM chat
+SELECT title, title_source, NULL::uuid AS parent_id, parameters FROM chat
 """
 )
 
@@ -46,22 +48,24 @@ WITH shown AS (
     FOR UPDATE
 ), chat AS (
     UPDATE conversations
-    SET model_id = %(model)s, updated_at = %(now)s, seen_at = %(now)s, leaf_id = %(answer)s
+    SET model_id = %(model)s, updated_at = %(now)s, seen_at = %(now)s, leaf_id = %(answer)s,
+        parameters = coalesce(%(parameters)s::jsonb, conversations.parameters)
     FROM shown WHERE conversations.id = shown.id
-    RETURNING conversations.title, conversations.title_source,
+    RETURNING conversations.title, conversations.title_source, conversations.parameters,
               CASE WHEN %(at_root)s THEN NULL ELSE coalesce(%(after)s::uuid, shown.leaf_id) END AS parent_id
 ), written AS ("""
     + _INSERT_MESSAGES
     + """
     SELECT %(question)s::uuid, %(now)s, %(chat)s::uuid, %(owner)s::uuid, chat.parent_id, 'person', %(text)s, 'done',
-           %(now)s, %(key)s::uuid, %(is_continuation)s, '', '', NULL::uuid, '', '{}'::jsonb, '', 1, NULL::timestamptz, 0
+           %(now)s, %(key)s::uuid, %(is_continuation)s, '', '', NULL::uuid, '', '{}'::jsonb, '', 1, NULL::timestamptz,
+           0, '{}'::jsonb
     FROM chat
     UNION ALL
     SELECT %(answer)s, %(now)s, %(chat)s, %(owner)s, %(question)s, 'model', '', 'queued',
-           NULL, NULL, false, '', '', %(model)s, %(model_name)s, '{}', '', 1, clock_timestamp(), 0
+           NULL, NULL, false, '', '', %(model)s, %(model_name)s, '{}', '', 1, clock_timestamp(), 0, parameters
     FROM chat
 )
-SELECT title, title_source, parent_id FROM chat
+SELECT title, title_source, parent_id, parameters FROM chat
 """
 )
 
@@ -69,16 +73,18 @@ SELECT title, title_source, parent_id FROM chat
 ANSWER_AGAIN: Final[LiteralString] = (
     """
 WITH chat AS (
-    UPDATE conversations SET model_id = %(model)s, seen_at = %(now)s, leaf_id = %(answer)s
+    UPDATE conversations
+    SET model_id = %(model)s, seen_at = %(now)s, leaf_id = %(answer)s,
+        parameters = coalesce(%(parameters)s::jsonb, parameters)
     WHERE id = %(chat)s AND owner_id = %(owner)s
-    RETURNING id
+    RETURNING id, parameters
 )"""
     + _INSERT_MESSAGES
     + """
 SELECT %(answer)s, %(now)s, chat.id, %(owner)s, %(question)s, 'model', '', 'queued', NULL,
-       NULL, false, '', '', %(model)s, %(model_name)s, '{}', %(instruction)s, 1, clock_timestamp(), 0
+       NULL, false, '', '', %(model)s, %(model_name)s, '{}', %(instruction)s, 1, clock_timestamp(), 0, parameters
 FROM chat
-RETURNING id
+RETURNING id, parameters
 """
 )
 
@@ -91,7 +97,7 @@ SET status = 'queued', attempt = attempt + 1, resumed = 0, finished_at = NULL, h
 WHERE id = %(answer)s AND owner_id = %(owner)s AND text <> ''
   AND (status IN ('stopped', 'interrupted', 'failed') OR status = 'done' AND ended_by = 'length')
   AND EXISTS (SELECT FROM conversations WHERE id = conversation_id AND leaf_id = %(answer)s)
-RETURNING attempt, text, reasoning, provenance
+RETURNING attempt, text, reasoning, provenance, parameters
 """
 
 #: The messages of a conversation, and whether its owner may still have answers.
@@ -180,7 +186,7 @@ SET text = rtrim(folded.text, E' \\t\\r\\n'),
     heartbeat_at = clock_timestamp(), attempt = attempt + 1, resumed = resumed + 1
 FROM folded WHERE messages.id = folded.id
 RETURNING messages.id, owner_id, conversation_id, model_id, attempt, messages.text, messages.reasoning, resumed,
-          provenance
+          provenance, parameters
 """
 )
 

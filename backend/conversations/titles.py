@@ -1,15 +1,17 @@
 """A short title for a conversation: the first words at once, something better once the model has a moment.
 
-A title is worth less than any answer. It is asked for only while the same engine answers nobody, it makes way for the
-next question, and when it fails nobody hears of it.
+A title is worth less than any answer. It takes a place only when nobody else wants it, it is asked for only while the
+same engine answers nobody, it makes way for the next question, and when it fails nobody hears of it.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy import update
@@ -20,9 +22,11 @@ from backend.core.db import DatabaseGone, Sessions
 from backend.core.errors import AppError
 from backend.core.i18n import _
 from backend.core.text import clean, one_line
-from backend.engines.client import JSON, ChatMessage, ChatRequest
+from backend.engines.aliases import Aliases
+from backend.engines.client import ChatMessage, ChatRequest
 from backend.engines.events import Delta, EngineFailed, Usage
-from backend.engines.registry import Offer, Registry
+from backend.engines.pool import Ask, Place, Pool, Urgency
+from backend.engines.registry import Endpoint, Offer
 from backend.usage import service as usage
 from backend.usage.models import Cause
 
@@ -30,7 +34,8 @@ log = logging.getLogger(__name__)
 
 MAX_LENGTH = 60
 _MAX_TOKENS = 32
-_SECONDS = 30
+_SECONDS = 30  # at the engine
+_LONGEST_WAIT = 600  # seconds for a place
 _BEFORE = " \t#*_`\"'“„«‘<>"
 _AFTER = " \t*_`\"'”»’.<>"
 _PATIENCE = 60  # seconds; on an engine that is never idle a title would otherwise never come
@@ -58,9 +63,10 @@ class _Job:
 class Titles:
     """Owns the calls that make titles; `close` ends them."""
 
-    def __init__(self, sessions: Sessions, registry: Registry, *, enabled: bool) -> None:
+    def __init__(self, sessions: Sessions, pool: Pool, aliases: Aliases, *, enabled: bool) -> None:
         self._sessions = sessions
-        self._registry = registry
+        self._pool = pool
+        self._aliases = aliases
         self._enabled = enabled
         self._answers: Counter[UUID] = Counter()  # by engine: answers being written
         self._waiting: dict[UUID, _Job] = {}
@@ -69,8 +75,15 @@ class Titles:
     def make_way(self, engine_id: UUID) -> None:
         """An answer of this engine begins: titles by it wait until it ends, unless they waited too long already."""
         self._answers[engine_id] += 1
+        self._put_off(lambda job: job.engine_id == engine_id and not job.overdue)
+
+    def make_room(self, model_id: UUID) -> None:
+        """An answer waits for a place at this model, which a title may have."""
+        self._put_off(lambda job: job.offer.id == model_id)
+
+    def _put_off(self, applies: Callable[[_Job], bool]) -> None:
         for job, task in list(self._tasks.values()):
-            if job.engine_id == engine_id and not job.overdue:
+            if applies(job):
                 self._waiting[job.conversation_id] = job
                 task.cancel()
 
@@ -80,7 +93,7 @@ class Titles:
         if not self._answers[engine_id]:
             del self._answers[engine_id]
         idle = engine_id not in self._answers
-        for job in [job for job in self._waiting.values() if job.engine_id == engine_id and (idle or job.overdue)]:
+        for job in [job for job in self._waiting.values() if (idle and job.engine_id == engine_id) or job.overdue]:
             del self._waiting[job.conversation_id]
             self._begin(job)
 
@@ -110,10 +123,10 @@ class Titles:
 
     async def _make(self, job: _Job) -> None:
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_LONGEST_WAIT) as limit:
                 question = await self._first_exchange(job)
                 if question is not None:
-                    await self._ask_and_store(job, question)
+                    await self._ask_and_store(job, question, limit)
         except (EngineFailed, AppError, TimeoutError) as error:
             log.info("no title: %s", error.kind if isinstance(error, EngineFailed) else type(error).__name__)
         except DatabaseGone:
@@ -129,18 +142,25 @@ class Titles:
         said = [f"{message.speaker}: {message.text[:_EXCERPT]}" for message in path if message.text]
         return _INSTRUCTION + "\n\n".join(said)
 
-    async def _ask_and_store(self, job: _Job, question: str) -> None:
-        endpoint = self._registry.choose(job.offer, job.conversation_id)
-        messages: list[ChatMessage] = prompt.single(question)
-        request = ChatRequest(
-            model=endpoint.upstream_name,
-            messages=messages,
-            max_tokens=_MAX_TOKENS,
-            temperature=0,
-            extra=_without_thinking(endpoint.engine_kind),
-        )
+    async def _ask_and_store(self, job: _Job, question: str, limit: asyncio.Timeout) -> None:
         text, count = "", None
-        async with aclosing(endpoint.client.answer(request)) as batches:
+        asked: list[Endpoint] = []
+
+        def goes_to(endpoint: Endpoint) -> None:
+            asked.append(endpoint)
+            limit.reschedule(asyncio.get_running_loop().time() + _SECONDS)
+
+        ask = Ask(
+            offer=job.offer,
+            person_id=job.owner_id,
+            affinity=job.conversation_id,
+            urgency=Urgency.BACKGROUND,
+            cost=usage.estimate(len(question)) + _MAX_TOKENS,
+            request=partial(self._request, job, question),
+            on_place=_waits,
+            on_endpoint=goes_to,
+        )
+        async with aclosing(self._pool.answer(ask)) as batches:
             async for events in batches:
                 text += "".join(event.text for event in events if isinstance(event, Delta))
                 count = next((event for event in events if isinstance(event, Usage)), count)
@@ -152,8 +172,25 @@ class Titles:
                     .where(Conversation.id == job.conversation_id, Conversation.title_source == TitleSource.FIRST_WORDS)
                     .values(title=title, title_source=TitleSource.MODEL)
                 )
-            call = usage.Call(job.owner_id, job.offer.id, endpoint.engine_id, None, Cause.TITLE)
+            call = usage.Call(job.owner_id, job.offer.id, asked[-1].engine_id, None, Cause.TITLE)
             usage.record(session, call, count, prompt_characters=len(question), written=len(text))
+
+    async def _request(self, job: _Job, question: str, endpoint: Endpoint) -> ChatRequest:
+        messages: list[ChatMessage] = prompt.single(question)
+        return ChatRequest(
+            model=endpoint.upstream_name,
+            messages=messages,
+            max_tokens=_MAX_TOKENS,
+            temperature=0,
+            **self._aliases.of(job.owner_id, job.conversation_id),
+            # An engine that is strict would refuse the wish not to think for a model that never does.
+            thinking="off" if endpoint.thinks or not endpoint.dialect.strict else "",
+            priority=Urgency.BACKGROUND,
+        )
+
+
+def _waits(_place: Place) -> None:
+    """Nobody watches a title wait."""
 
 
 def first_words(text: str) -> str:
@@ -166,7 +203,3 @@ def tidy(text: str) -> str:
     line = one_line(lines[0], 10 * MAX_LENGTH) if lines else ""
     line = line.removeprefix("Title:").lstrip(_BEFORE).rstrip(_AFTER)
     return line if len(line) <= MAX_LENGTH else ""
-
-
-def _without_thinking(kind: str | None) -> dict[str, JSON]:
-    return {"chat_template_kwargs": {"enable_thinking": False}} if kind in ("vllm", "sglang", "llamacpp") else {}

@@ -37,6 +37,9 @@ from backend.core.db import Sessions
 from backend.core.direct import Direct
 from backend.core.errors import Unavailable
 from backend.core.i18n import _
+from backend.engines.aliases import Aliases
+from backend.engines.parameters import Parameters
+from backend.engines.pool import Pool
 from backend.engines.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -66,9 +69,10 @@ class Turns:
         direct: Direct,
         bus: Bus,
         registry: Registry,
+        pool: Pool,
         titles: Titles,
         *,
-        salt_key: bytes,
+        aliases: Aliases,
         message_bytes: int,
         files_per_message: int,
         timing: Timing = Timing(),
@@ -92,8 +96,9 @@ class Turns:
             sessions,
             direct,
             registry,
+            pool,
             titles,
-            salt_key=salt_key,
+            aliases=aliases,
             retry_every=timing.save_every,
             patience=timing.patience,
         )
@@ -130,6 +135,11 @@ class Turns:
         self._bus.off("stop", self._told_to_stop)
         self._bus.off("handed-over", self._told_to_reap)
         self._teller.close()
+
+    @property
+    def registry(self) -> Registry:
+        """Where the models come from."""
+        return self._registry
 
     @property
     def is_draining(self) -> bool:
@@ -169,14 +179,21 @@ class Turns:
             await self._begin(running, began)
         return turn
 
-    async def regenerate(self, answer: Message, model_id: UUID | None = None, instruction: str = "") -> Message:
+    async def regenerate(
+        self,
+        answer: Message,
+        model_id: UUID | None = None,
+        instruction: str = "",
+        parameters: Parameters | None = None,
+    ) -> Message:
         """Answer the same question again, beside `answer`: by another model, or with a wish such as "shorter".
 
-        Raises AnswerInProgress, BadInput (the model is gone), NotFound (the conversation is gone).
+        Without a model it is the same one, or what took its place. Raises AnswerInProgress, BadInput (the model is
+        gone), NotFound (the conversation is gone).
         """
         self._refuse_while_draining()
         began = time.monotonic()
-        again, running = await self._asking.again(answer, model_id, instruction)
+        again, running = await self._asking.again(answer, model_id, instruction, parameters)
         await self._begin(running, began)
         return again
 
@@ -196,8 +213,10 @@ class Turns:
 
     def can_proceed(self, answer: Message) -> bool:
         """Whether an engine of its model picks an answer up where it broke off; else only a new turn can go on."""
-        offer = self._registry.offer(answer.model_id)
-        return bool(answer.text) and offer is not None and any(each.continues for each in offer.endpoints)
+        offer = self._registry.offer_for(answer.owner_id, answer.model_id)
+        if offer is None or offer.in_maintenance:
+            return False
+        return bool(answer.text) and any(each.continues for each in offer.endpoints)
 
     def _refuse_while_draining(self) -> None:
         if self._draining:
@@ -226,16 +245,21 @@ class Turns:
             ended = await self._writer.write(running)
             if ended is None:
                 self._bus.post("handed-over", {})
-            elif running.endpoint and running.live.text and ended.status in (Status.DONE, Status.STOPPED):
-                self._titles.consider(
-                    running.conversation_id, running.owner_id, running.offer, running.endpoint.engine_id
-                )
+            else:
+                self._consider_title(running, ended)
         finally:
             self._running.pop(running.answer_id, None)
             running.live.finish(running.final(ended) if ended else None)
             self._teller.ended(running)
             if running.endpoint:
                 self._titles.resume(running.endpoint.engine_id)
+
+    def _consider_title(self, running: Running, ended: Ended) -> None:
+        """By the model as it is now: it may have been taken from the person meanwhile."""
+        offer = self._registry.offer_for(running.owner_id, running.offer.id)
+        has_ended_well = ended.status in (Status.DONE, Status.STOPPED) and running.live.text
+        if offer and running.endpoint and has_ended_well:
+            self._titles.consider(running.conversation_id, running.owner_id, offer, running.endpoint.engine_id)
 
     # Reading
 
@@ -326,7 +350,16 @@ class Turns:
         log.warning("an answer lost its writer and goes on here", extra=marks)
         live = LiveAnswer(row.attempt, row.text, row.reasoning, tick=self._tick)
         earlier = segments(row.provenance)
-        running = Running(row.id, row.owner_id, row.conversation_id, offer, live, earlier=earlier, resumed=row.resumed)
+        running = Running(
+            row.id,
+            row.owner_id,
+            row.conversation_id,
+            offer,
+            live,
+            chosen=Parameters.read(row.parameters),
+            earlier=earlier,
+            resumed=row.resumed,
+        )
         self._start(running)
 
     def _told_to_reap(self, _payload: Payload) -> None:

@@ -1,17 +1,15 @@
-"""The writing of one answer, as a straight line: path, endpoint, prompt, engine, last row.
+"""The writing of one answer, as a straight line: path, place, endpoint, prompt, engine, last row.
 
 It belongs to the process, not to a request. Every write compares `attempt`, so a writer that was given up finds its row
 gone from under it and hangs up on the engine.
 """
 
 import asyncio
-import hashlib
-import hmac
 import logging
 import time
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import psycopg
@@ -34,9 +32,12 @@ from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.core.telemetry import new_support_id, support_id
 from backend.core.text import one_line
-from backend.engines.client import JSON, ChatRequest
+from backend.engines.aliases import Aliases
+from backend.engines.client import ChatRequest
 from backend.engines.events import EngineFailed, Failure, Overflow
 from backend.engines.failures import failed
+from backend.engines.parameters import JSON_ANSWER
+from backend.engines.pool import Ask, Place, Pool, Urgency
 from backend.engines.registry import Endpoint, NoEngineAvailable, Registry
 from backend.files import service as files
 from backend.files.prompt import PromptFile, parts
@@ -58,6 +59,12 @@ _LASTING = frozenset({Failure.UNREACHABLE, Failure.AUTH, Failure.UNKNOWN_MODEL})
 
 _LOOK_AGAIN = 0.1
 
+_USUAL_ANSWER = 500  # tokens; how long one gets is only known at its end
+
+
+class CannotGoOn(AppError):
+    """No endpoint of the model picks up an answer that broke off."""
+
 
 class Writer:
     """Writes the answers of a process; `Turns` owns the tasks. Times are in seconds."""
@@ -67,9 +74,10 @@ class Writer:
         sessions: Sessions,
         direct: Direct,
         registry: Registry,
+        pool: Pool,
         titles: Titles,
         *,
-        salt_key: bytes,
+        aliases: Aliases,
         retry_every: float,
         patience: float,
     ) -> None:
@@ -77,8 +85,9 @@ class Writer:
         self._sessions = sessions
         self._direct = direct
         self._registry = registry
+        self._pool = pool
         self._titles = titles
-        self._salt_key = salt_key
+        self._aliases = aliases
         self._retry_every = retry_every
         self._patience = patience
         self.gives_up = False  # the process ends: nothing is waited for any more
@@ -102,13 +111,10 @@ class Writer:
             if running.is_cancelled:
                 raise asyncio.CancelledError
             rows = await self._rows(running)
-            running.endpoint = endpoint = await self._endpoint(running)
-            self._titles.make_way(endpoint.engine_id)
-            if running.goes_on and not endpoint.continues:
-                return Ended(Status.INTERRUPTED, interrupted())
-            path = await self._path(rows, endpoint)
-            request = await self._request(running, path, endpoint)
-            await self._read(running, endpoint, request)
+            deadline = time.monotonic() + (self._patience if running.resumed else 0)
+            if running.earlier:
+                await self._until_available(running.offer.id)
+            await self._read(running, rows, deadline)
             if running.live.ended_by == "abort":  # it went to sleep, or was shut down in an orderly way
                 return Ended(Status.INTERRUPTED, _("The engine broke this answer off."))
             return Ended(Status.DONE)
@@ -131,21 +137,54 @@ class Writer:
             sentence = _("Something went wrong on our side (support id {id}). Your question is kept.")
             return Ended(Status.FAILED, sentence.format(id=support_id.get()))
 
-    async def _read(self, running: Running, endpoint: Endpoint, request: ChatRequest) -> None:
-        """What the engine says becomes the answer. One that is taken over waits for an engine that is not ready yet:
-        what ended its first writer may have ended the engine, too."""
-        deadline = time.monotonic() + (self._patience if running.resumed else 0)
+    async def _read(self, running: Running, rows: Sequence[PathRow], deadline: float) -> None:
+        """What the engine says becomes the answer. One that is taken over waits until `deadline` for an engine that is
+        not ready yet: what ended its first writer may have ended the engine, too."""
+        ask = Ask(
+            offer=running.offer,
+            person_id=running.owner_id,
+            affinity=running.conversation_id,
+            urgency=Urgency.CHAT,
+            cost=_cost(running, rows),
+            request=partial(self._prepare, running, rows),
+            on_place=partial(self._waits, running),
+            on_endpoint=partial(self._goes_to, running),
+            on_failure=partial(_note_try, running),
+            continues=running.goes_on,
+            shows=any(row.has_files for row in rows),
+        )
         while True:
             try:
-                running.live.enter(Phase.READING)
-                async with aclosing(endpoint.client.answer(request)) as batches:
+                async with aclosing(self._pool.answer(ask)) as batches:
                     async for events in batches:
                         running.live.take(events)
                 return
+            except NoEngineAvailable:
+                if time.monotonic() > deadline:
+                    raise
             except EngineFailed as failure:
                 if failure.kind not in _PASSING or running.live.written or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(self._retry_every)
+
+    def _waits(self, running: Running, place: Place) -> None:
+        running.live.wait(place)
+        if not place.own:
+            self._titles.make_room(running.offer.id)
+
+    def _goes_to(self, running: Running, endpoint: Endpoint) -> None:
+        if running.endpoint:
+            self._titles.resume(running.endpoint.engine_id)
+        running.endpoint = endpoint
+        self._titles.make_way(endpoint.engine_id)
+
+    async def _prepare(self, running: Running, rows: Sequence[PathRow], endpoint: Endpoint) -> ChatRequest:
+        """What this endpoint is sent."""
+        if running.goes_on and not endpoint.continues:
+            raise CannotGoOn(interrupted())
+        request = await self._request(running, await self._path(rows, endpoint), endpoint)
+        running.live.enter(Phase.READING)
+        return request
 
     async def _rows(self, running: Running) -> Sequence[PathRow]:
         found = running.rows
@@ -178,18 +217,13 @@ class Writer:
             for row in rows
         ]
 
-    async def _endpoint(self, running: Running) -> Endpoint:
-        """Where the answer comes from; one that is taken up again waits until there is such a place."""
-        if running.earlier:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience):
-                    await self._registry.first_look()
-                    while not self._is_available(running.offer.id):  # noqa: ASYNC110 - a snapshot tells nobody
-                        await asyncio.sleep(_LOOK_AGAIN)
-        offer = self._registry.offer(running.offer.id) or running.offer
-        if running.goes_on and (able := tuple(each for each in offer.endpoints if each.continues)):
-            offer = replace(offer, endpoints=able)
-        return self._registry.choose(offer, running.conversation_id)
+    async def _until_available(self, model_id: UUID) -> None:
+        """An answer that is taken up again waits until there is a place where it could come from."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._registry.first_look()
+                while not self._is_available(model_id):  # noqa: ASYNC110 - a snapshot tells nobody
+                    await asyncio.sleep(_LOOK_AGAIN)
 
     def _is_available(self, model_id: UUID) -> bool:
         offer = self._registry.offer(model_id)
@@ -197,11 +231,11 @@ class Writer:
 
     async def _request(self, running: Running, path: Sequence[Step], endpoint: Endpoint) -> ChatRequest:
         """What the engine is sent: as much of the path as it can read, and room for the answer."""
-        offer = running.offer
+        offer, chosen = running.offer, running.parameters
         shown = context.kept(path)
-        max_tokens = offer.max_tokens
+        max_tokens = chosen.max_tokens
         if endpoint.context_length:
-            window = Window.of(endpoint.context_length, offer.max_tokens)
+            window = Window.of(endpoint.context_length, chosen.max_tokens)
             shown, tokens = await self._fit(running, shown, endpoint, window)
             if max_tokens is not None:
                 max_tokens = max(1, min(max_tokens, window.size - tokens))
@@ -209,17 +243,16 @@ class Writer:
         running.prompt = prompt.build(shown, offer.system_prompt, system_role=offer.system_role)
         if not any(message["role"] == "user" for message in running.prompt):
             raise NotFound(_("The question of this answer was deleted. Ask it again."))
-        extra: dict[str, JSON] = {}
-        if endpoint.engine_kind in ("vllm", "sglang"):
-            # A salt per person, so that nobody can tell from timing what others asked (CVE-2025-46570).
-            extra["cache_salt"] = hmac.new(self._salt_key, running.owner_id.bytes, hashlib.sha256).hexdigest()
         return ChatRequest(
             model=endpoint.upstream_name,
             messages=running.prompt,
             max_tokens=max_tokens,
-            temperature=offer.temperature,
+            temperature=chosen.temperature,
+            thinking=chosen.thinking,
+            response_format=JSON_ANSWER if chosen.json else None,
             continues=running.goes_on,
-            extra=extra,
+            priority=Urgency.CHAT,
+            **self._aliases.of(running.owner_id, running.conversation_id),
         )
 
     async def _fit(
@@ -242,7 +275,7 @@ class Writer:
             messages = prompt.build(path, offer.system_prompt, system_role=offer.system_role)
             with suppress(EngineFailed):  # it will say so itself when it is asked for the answer
                 counted = await endpoint.client.count_tokens(
-                    endpoint.engine_kind, endpoint.upstream_name, messages, continues=running.goes_on
+                    endpoint.upstream_name, messages, continues=running.goes_on
                 )
                 tokens = counted or tokens
         return tokens
@@ -252,8 +285,6 @@ class Writer:
         said = failure.detail if failure.kind in _SUSPICIOUS else ""
         log.warning("an answer broke off: %s", failure.kind, extra=running.marks | {"engine_says": said})
         running.failure = failure.kind
-        if running.endpoint and failure.kind in _SUSPICIOUS:
-            self._registry.look_now(running.endpoint.engine_id)
         begun = bool(running.live.text or running.live.reasoning)
         cut_off = running.goes_on or (failure.kind in _CUT_OFF and begun)
         sentence = f"{failure} {_advice()}" if failure.kind in _LASTING else str(failure)
@@ -283,6 +314,20 @@ class Writer:
             await self._direct.as_worker(statements.HAND_OVER, values)
         except DatabaseGone:
             log.error("the database is away: an answer keeps only what was saved", extra=running.marks)
+
+
+def _note_try(running: Running, endpoint: Endpoint, failure: EngineFailed) -> None:
+    """It goes on elsewhere; the log and the provenance tell where it could not."""
+    said = failure.detail if failure.kind in _SUSPICIOUS else ""
+    log.info("an engine did not begin an answer: %s", failure.kind, extra=running.marks | {"engine_says": said})
+    running.tries.append({"engine": endpoint.engine_name, "failure": failure.kind.value})
+
+
+def _cost(running: Running, rows: Sequence[PathRow]) -> int:
+    """Tokens of prompt and answer, roughly: what an attachment adds is not known yet."""
+    path = [Step(row.id, row.speaker, row.text, row.instruction, row.context_tokens, row.context_from) for row in rows]
+    answer = min(running.parameters.max_tokens or _USUAL_ANSWER, _USUAL_ANSWER)
+    return context.tokens_of(context.kept(path), running.offer.system_prompt) + answer
 
 
 def reason_of(status: Status) -> str:

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from backend.accounts.models import User
+from backend.admission.service import Admission, Pace
 from backend.conversations import queries, tree
 from backend.conversations.asking import Question, Turn
 from backend.conversations.live import LiveAnswer
@@ -22,6 +23,8 @@ from backend.core.direct import Direct
 from backend.core.ids import new_id
 from backend.core.security import Sealer
 from backend.core.settings import Settings
+from backend.engines.aliases import Aliases
+from backend.engines.pool import Pool
 from backend.engines.registry import Registry
 from tests.fakes.engine import FakeEngine
 from tests.site import QUICK
@@ -52,6 +55,7 @@ class Desk:
     turns: Turns
     titles: Titles
     registry: Registry
+    pool: Pool
     owner: User
 
     @property
@@ -145,21 +149,30 @@ async def desk(db: Sessions, settings: Settings, alice: User, titles_enabled: bo
                 each.continues for offer in registry.offers for each in offer.endpoints
             ):
                 await asyncio.sleep(0.01)
-        titles = Titles(db, registry, enabled=titles_enabled)
         async with (
             Bus(settings.database_url) as bus,
+            Admission(
+                bus,
+                limit_of=registry.limit_of,
+                weight_of=registry.weight_of,
+                per_person=settings.answers_per_person,
+                pace=Pace(beat=QUICK.save_every),
+            ) as admission,
             Direct(settings.database_url, connections=2) as direct,
-            Turns(
+        ):
+            pool = Pool(registry, admission)
+            titles = Titles(db, pool, Aliases(b"salt"), enabled=titles_enabled)
+            async with Turns(
                 db,
                 direct,
                 bus,
                 registry,
+                pool,
                 titles,
-                salt_key=b"salt",
+                aliases=Aliases(b"salt"),
                 message_bytes=settings.message_bytes,
                 files_per_message=settings.files_per_message,
                 timing=QUICK,
-            ) as turns,
-        ):
-            yield Desk(db, direct, turns, titles, registry, alice)
-        await titles.close()
+            ) as turns:
+                yield Desk(db, direct, turns, titles, registry, pool, alice)
+            await titles.close()

@@ -12,6 +12,7 @@ from backend.conversations.titles import Titles
 from backend.conversations.turns import Turns
 from backend.core.bus import Bus
 from backend.core.settings import Settings
+from backend.engines.aliases import Aliases
 from tests.conversations.conftest import Desk
 from tests.fakes.engine import STALL, FakeEngine, event
 from tests.site import QUICK
@@ -27,8 +28,9 @@ async def other(desk: Desk, settings: Settings) -> AsyncIterator[Turns]:
             desk.direct,
             bus,
             desk.registry,
-            Titles(desk.db, desk.registry, enabled=False),
-            salt_key=b"salt",
+            desk.pool,
+            Titles(desk.db, desk.pool, Aliases(b"salt"), enabled=False),
+            aliases=Aliases(b"salt"),
             message_bytes=settings.message_bytes,
             files_per_message=settings.files_per_message,
             timing=QUICK,

@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from backend.conversations.live import LiveAnswer, Phase
 from backend.engines.events import Delta, Event, Finish, Reasoning, Usage
+from backend.engines.pool import Place
 
 
 def test_an_answer_collects_what_the_engine_sends() -> None:
@@ -39,6 +40,21 @@ def test_what_it_is_doing_follows_from_what_comes(events: list[Event], phase: Ph
     live.take(events)
 
     assert live.phase is phase
+
+
+def test_a_place_in_line_is_shown_until_its_turn_has_come() -> None:
+    live = LiveAnswer(attempt=1)
+    live.wait(Place(2, 20, False))
+    version = live.version
+
+    live.wait(Place(2, 20, False))
+    assert live.version == version, "nothing has changed"
+    live.enter(Phase.READING)
+    read = (live.phase, live.place)
+    live.wait(Place(0, 5, False))  # the engine refused it, and it waits again
+
+    assert read == (Phase.READING, None)
+    assert (live.phase, live.place) == (Phase.WAITING, Place(0, 5, False))
 
 
 def test_the_time_of_the_first_text_is_that_of_the_first_text_or_thought() -> None:

@@ -53,7 +53,7 @@ async def test_a_title_is_a_small_request_about_the_first_exchange(desk: Desk, e
     (asked,) = engine.titles
     assert asked.body["model"] == engine.questions[0].body["model"]
     assert (asked.body["max_tokens"], asked.body["temperature"]) == (32, 0)
-    assert asked.body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert asked.body["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
     assert "What is the capital of France?" in asked.last_text
     assert "Paris." in asked.last_text
     assert len(asked.last_text) < 3_500
@@ -248,6 +248,27 @@ class TestAnEngineForOneAtATime:
         assert asked_meanwhile == 0
         assert [asked.last_text for asked in engine.requests[:2]] == ["Something long", "Something short"]
         assert [chat.title for chat in chats] == ["Quick", "Quick"]
+
+
+async def test_a_title_gives_up_the_place_that_an_answer_waits_for(
+    desk: Desk, engine: FakeEngine, owner_url: str
+) -> None:
+    """The model takes one at a time, and the engine would take many."""
+    with psycopg.connect(owner_url) as connection:
+        connection.execute("UPDATE models SET max_concurrent = 1")
+    await desk.registry.reload()
+    engine.title_script = (Pause(30), "Slow")
+    turn = await desk.ask("One?")
+    await engine.until(lambda fake: len(fake.titles) == 1 and fake.running == 1)
+    engine.title_script = ("Quick",)
+    began = time.monotonic()
+
+    second = await desk.ask("Two?", turn.conversation)
+    chat = await titled(desk, second)
+
+    assert time.monotonic() - began < 10, "the title would have taken thirty seconds"
+    assert (await desk.message(second.answer.id)).status is Status.DONE
+    assert chat.title == "Quick"
 
 
 async def test_a_title_of_one_model_does_not_wait_for_another(desk: Desk, engine: FakeEngine) -> None:

@@ -1,15 +1,14 @@
 """A real Chromium in front of the whole site. Every page is watched: a script error, a broken policy or a request to
 another host fails the test, whatever else it was about."""
 
-import os
-import subprocess
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser as Chromium, Locator, Page, Request, async_playwright, expect
 
 from backend.accounts.models import User
@@ -17,25 +16,6 @@ from backend.core.db import Sessions
 from tests.conftest import sign_in
 from tests.fakes.engine import FakeEngine
 from tests.site import Site
-
-CHROMIUM = os.environ.get("CHROMIUM") or "/usr/bin/chromium"
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # what a page asks of others is seen, and goes nowhere
-]
-# No window is ever in front here, and none of them may sleep for that.
-AWAKE = [
-    "--disable-background-timer-throttling",
-    "--disable-backgrounding-occluded-windows",
-    "--disable-renderer-backgrounding",
-]
-
 
 # Nothing here takes long, but a shared machine may stand still for some seconds.
 expect.set_options(timeout=20_000)
@@ -60,29 +40,14 @@ class Watch:
         self.errors = [error for error in self.errors if not any(word in error for word in words)]
 
 
-@pytest.fixture(scope="session")
-def chromium_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One Chromium for each test process; to start one takes longer than most tests."""
-    profile = tmp_path_factory.mktemp("chromium")
-    command = [
-        CHROMIUM,
-        *ARGUMENTS,
-        *AWAKE,
-        "--headless=new",
-        "--remote-debugging-port=0",
-        f"--user-data-dir={profile}",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    told, deadline = profile / "DevToolsActivePort", time.monotonic() + 30
-    while not told.exists() or "\n" not in told.read_text():
-        assert process.poll() is None and time.monotonic() < deadline, "Chromium does not start"
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{told.read_text().splitlines()[0]}"
-    process.terminate()
-    process.wait()
-
-
 @pytest.fixture
+def _function_scoped_runner(_session_scoped_runner: asyncio.Runner) -> asyncio.Runner:
+    """One event loop for all of them, against pytest-asyncio's one for each: Playwright's own process belongs to the
+    loop that started it, and takes as long to start as a page to open."""
+    return _session_scoped_runner
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium(chromium_address: str) -> AsyncIterator[Chromium]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.connect_over_cdp(chromium_address)

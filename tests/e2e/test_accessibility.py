@@ -7,8 +7,11 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import Page, expect
 
 from backend.accounts.models import User
+from backend.core.db import Sessions
+from backend.groups import service as groups
 from tests.e2e.conftest import Desk, OpenPage, Watch
 from tests.fakes.engine import FakeEngine, Thought, refusal
+from tests.site import Site
 
 RICH = (
     "## Title\n\n| a | b |\n|--:|---|\n| 1 | 2 |\n\n```py\nx = 1\n```\n\n- [x] done\n\n$$x^2$$\n\n"
@@ -71,11 +74,23 @@ async def test_dark_and_on_a_phone(open_page: OpenPage, alice: User, engine: Fak
     assert await findings(page) == []
 
 
-async def test_the_other_pages(open_page: OpenPage, carol: User, watch: Watch) -> None:
+async def test_the_other_pages(open_page: OpenPage, carol: User, db: Sessions, site: Site, watch: Watch) -> None:
+    model = next(iter((await site.until_offered()).values()))
+    engine_id = site.registry.engines[0].id
+    async with db.begin() as session:
+        group = await groups.create(session, "Lab")
+        await groups.add_member(session, group, carol)
     admin, nobody = await open_page(carol, "/admin/people"), await open_page(None, "/login")
 
     assert await findings(nobody) == []
-    for path in ("/admin/people", "/admin/engines", "/settings", "/chat/00000000-0000-0000-0000-000000000000"):
+    of_models = ["engines", f"engines/{engine_id}", "models", f"models/{model}"]
+    of_admins = ["people", *of_models, "groups", f"groups/{group.id}?q=a"]
+    for path in (
+        *(f"/admin/{page}" for page in of_admins),
+        "/settings",
+        "/settings/keys",
+        "/chat/00000000-0000-0000-0000-000000000000",
+    ):
         await admin.goto(path)
         assert await findings(admin) == [], path
     watch.expect("404")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from tests.e2e.conftest import ARGUMENTS, CHROMIUM
+from tests.chromium import ARGUMENTS, CHROMIUM
 from tests.embedded.console import Console
 from tests.site import free_port
 

@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from backend.bench import running
+from backend.bench.measuring import Measuring, Target
+from backend.bench.plan import Plan
+from backend.bench.results import Ended
 from backend.embedded import engine
 from backend.embedded.errors import CannotRun
 from backend.embedded.service import Service
 from backend.engines import abilities
 from backend.engines.abilities import Abilities
 from backend.engines.client import ChatMessage, ChatRequest, EngineClient
-from backend.engines.discovery import Kind
 from backend.engines.events import Delta, Finish, Usage
+from backend.engines.kinds import Kind
 from tests.site import free_port
 
 pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole")]
@@ -76,10 +80,10 @@ async def test_it_goes_on_where_an_answer_broke_off_and_counts_what_it_reads(add
     question: ChatMessage = {"role": "user", "content": "What is a database?"}
     begun: list[ChatMessage] = [question, {"role": "assistant", "content": "A database is a"}]
 
-    async with EngineClient(address, KEY) as client:
-        found = await abilities.find_out(client, Kind.LLAMACPP, engine.BUNDLED, Abilities())
-        asked = await client.count_tokens(Kind.LLAMACPP, engine.BUNDLED, [question])
-        unfinished = await client.count_tokens(Kind.LLAMACPP, engine.BUNDLED, begun, continues=True)
+    async with EngineClient(address, KEY, kind=Kind.LLAMACPP) as client:
+        found = await abilities.find_out(client, engine.BUNDLED, Abilities())
+        asked = await client.count_tokens(engine.BUNDLED, [question])
+        unfinished = await client.count_tokens(engine.BUNDLED, begun, continues=True)
 
     assert found == Abilities(continues=True, sees=False)
     assert (asked, unfinished) == (35, 39)
@@ -147,3 +151,16 @@ def test_a_broken_model_ends_the_engine_with_a_reason(tmp_path: Path) -> None:
         service.wait_until_ready(30)
 
     service.stop()
+
+
+async def test_it_is_measured_as_people_would_meet_it_and_tells_its_room(address: str) -> None:
+    async with EngineClient(address, KEY, kind=Kind.LLAMACPP) as client:
+        measuring = Measuring(client, Target("embedded", engine.BUNDLED), Plan((1,), turns=1, answer_tokens=16))
+        await measuring.run()
+        room = await running.read(client.numbers, Kind.LLAMACPP)
+
+    found = measuring.measurement
+    assert found.ended is Ended.DONE, found.problem
+    (level,) = found.levels
+    assert (level.people, level.answered, level.completion_tokens, level.estimated) == (1, 1, 16, False)
+    assert room is not None and room.context == 4096

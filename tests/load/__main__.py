@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one; may be repeated")
     parser.add_argument("--write", action="store_true", help="put the table into docs/measurements.md")
     parser.add_argument(
-        "--profile", choices=("turns", "new", "stream", "crowd"), help="instead: where web's CPU time goes"
+        "--profile", choices=("turns", "new", "stream", "crowd", "api"), help="instead: where web's CPU time goes"
     )
     parser.add_argument("--people", type=int, default=128, help="for the profile of a stream or a crowd")
     chosen = parser.parse_args()

@@ -15,7 +15,7 @@ from typing import cast
 from urllib.parse import urlencode
 from uuid import uuid4
 
-from tests.load.engine import FIRST, LAST
+from tests.load.engine import FIRST, LAST, MODEL
 
 _STREAM = re.compile(r'hx-sse:connect="([^"]+)"')
 _MODEL = re.compile(r'<option value="([0-9a-f-]{36})"')
@@ -323,10 +323,11 @@ class Person:
 
 
 class Program:
-    """The reference: asks the engine itself, without a product in between."""
+    """The reference: asks the engine itself, without a product in between. With a `key` it asks the product's API."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, key: str = "", model: str = MODEL) -> None:
         self._host, self._port = host, port
+        self._key, self._model = key, model
         self._connection: Connection | None = None
 
     async def connect(self) -> Connection:
@@ -336,14 +337,20 @@ class Program:
 
     async def turn(self, text: str, mark: str) -> Outcome:
         connection = await self.connect()
-        body = b'{"model":"load-8b","stream":true,"messages":[{"role":"user","content":"%s"}]}' % text.encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: engine\r\nContent-Length: {len(body)}\r\n\r\n"
+        body = b'{"model":"%s","stream":true,"messages":[{"role":"user","content":"%s"}]}' % (
+            self._model.encode(),
+            text.encode(),
+        )
+        lines = ["POST /v1/chat/completions HTTP/1.1", "Host: engine", f"Content-Length: {len(body)}"]
+        if self._key:
+            lines.append(f"Authorization: Bearer {self._key}")
+        head = "\r\n".join(lines) + "\r\n\r\n"
         outcome = Outcome(mark, time.monotonic())
         watching = _Watching(outcome, LAST.strip().encode())
-        await connection.ask(head.encode() + body, watching)
+        reply = await connection.ask(head.encode() + body, watching)
         outcome.ended = time.monotonic()
         if not watching.whole:
-            outcome.problem = "the answer was not whole"
+            outcome.problem = f"the answer was not whole ({reply.status}): {reply.text[:100]}"
         return outcome
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ from backend.core.db import Sessions, connect
 from backend.core.ids import new_id
 from backend.embedded import processes
 from backend.embedded.postgres import DATABASE, EmbeddedPostgres
+from backend.keys import service as keys
 from tests.load.client import Broken, Connection
 from tests.load.machine import Processes, pin
 from tests.site import free_port
@@ -125,6 +126,12 @@ class Product:
         assert self._web is not None
         self._web.send_signal(number)
 
+    def another_database(self, name: str) -> str:
+        """The app's address of an empty one on the same server."""
+        self.postgres.create_database(name)
+        migrations.upgrade(self.postgres.owner_url(name))
+        return self.postgres.app_url(name)
+
     async def until_offered(self) -> None:
         """The engine was found, and its model is there for everybody."""
         async with asyncio.timeout(15):
@@ -149,6 +156,16 @@ class Product:
                 accounts.append(Account(person.id, token))
         await engine.dispose()
         return accounts
+
+    async def add_keys(self, owners: Sequence[UUID]) -> list[str]:
+        """For each owner one for the API."""
+        engine = connect(self.postgres.app_url(), connections=1)
+        made = []
+        for owner in owners:
+            async with Sessions(engine).as_person(owner) as session:
+                made.append((await keys.make(session, owner, "load test", None)).secret)
+        await engine.dispose()
+        return made
 
     async def add_conversations(self, owners: Sequence[UUID], messages: int, text: str) -> list[str]:
         """For each owner one that has been going on for so many messages; their addresses."""
@@ -177,6 +194,16 @@ class Product:
         finally:
             connection.close()
         return {one["mark"]: one for one in json.loads(reply.body)}
+
+    def cost_of_reading(self, answers: int, tokens: int) -> float:
+        """Microseconds of CPU a token of the engine client alone, on the product's core."""
+        pin(_FIRST_CORE)
+        try:
+            url = f"http://{HOST}:{self.engine_port}/v1"
+            command = [sys.executable, "-m", "tests.load.reader", url, str(answers), str(tokens)]
+            return float(subprocess.check_output(command))
+        finally:
+            pin(_SECOND_CORE)
 
     async def writing(self) -> int:
         """Answers that are being written, by their rows."""

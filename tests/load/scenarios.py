@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.load import sampler
+from tests.load.affinity import measure as measured_affinity
 from tests.load.client import Broken, Outcome, Person, Program
 from tests.load.engine import pieces, plan
 from tests.load.machine import Meter, speed
@@ -55,9 +56,12 @@ class Bench:
             await self.product.add_conversations([one.id for one in self.accounts], 20, "What did we decide? " * 20)
 
     async def people(self, number: int) -> list[Person]:
+        return [self.person(account) for account in await self.some_accounts(number)]
+
+    async def some_accounts(self, number: int) -> list[Account]:
         if len(self.accounts) < number:
             self.accounts += await self.product.add_people(number - len(self.accounts))
-        return [self.person(account) for account in self.accounts[:number]]
+        return self.accounts[:number]
 
     def person(self, account: Account) -> Person:
         person = Person(HOST, self.product.port, account.token)
@@ -515,6 +519,50 @@ async def saturation(bench: Bench) -> list[Row]:
     return rows
 
 
+async def api(bench: Bench) -> list[Row]:
+    """Programs with keys, as fast as the engine sends; beside it what reading alone costs, on the same core."""
+    secrets = await bench.product.add_keys([account.id for account in await bench.some_accounts(16)])
+    programs = [Program(HOST, bench.product.port, key=secret) for secret in secrets]
+    found: dict[int, list[float]] = {2000: [], 8000: []}
+    for _ in range(bench.times(3, 2)):
+        for tokens, costs in found.items():
+            with _no_collector(), Meter(bench.product.watched) as meter:
+                await together(programs, "plain", tokens, pace=0, spread=0)
+            costs.append(1e6 * meter.cpu["web"] / (16 * tokens))
+    reading = bench.product.cost_of_reading(16, 8000)
+    short, long = median(found[2000]), median(found[8000])
+    token = (8 * long - 2 * short) / 6
+    note = (
+        f"16 × 8,000 tokens, starts included; 16 × 2,000: {1e6 / short:,.0f}; one more token costs {token:.2f} µs, "
+        f"{reading:.2f} µs of reading alone ({1e6 / reading:,.0f} a CPU second)"
+    )
+    relayed = at_least("API, saturation", 1e6 / long, 250_000, "tokens/CPU s", note=note)
+    return [relayed, *await _api_start(bench, secrets[0])]
+
+
+async def _api_start(bench: Bench, secret: str) -> list[Row]:
+    """A request to the API with hardly an answer: how late its first text is, and what start and end cost."""
+    program, direct = Program(HOST, bench.product.port, key=secret), Program(HOST, bench.product.engine_port)
+    waits: dict[Program, list[float]] = {program: [], direct: []}
+    for _ in range(bench.times(100, 40)):
+        for asks, found in waits.items():
+            found.append(1000 * (await asks.turn(*question("plain", 2, 0))).ttft)
+    turns = bench.times(300, 100)
+    with Meter(bench.product.watched) as meter:
+        for _ in range(turns):
+            await program.turn(*question("plain", 2, 0))
+    for asks in waits:
+        asks.close()
+    idle = bench.idle_cpu.get("web", 0) * meter.seconds
+    added = {share: percentile(waits[program], share) - percentile(waits[direct], share) for share in (0.5, 0.99)}
+    note = f"direct {median(waits[direct]):.1f}; p99 {added[0.99]:.1f}"
+    cost = 1000 * (meter.cpu["web"] - idle) / turns
+    return [
+        at_most("API, added time to first text, p50", added[0.5], 8, "ms", digits=1, note=note),
+        at_most("API, start and end of a request: CPU of web", cost, 4, "ms", digits=2),
+    ]
+
+
 async def long_answers(bench: Bench) -> list[Row]:
     """Sixty kilobytes each: the last tenth beside the first, by the web app's CPU time."""
     rows = []
@@ -556,6 +604,23 @@ def _at(line: Sequence[tuple[float, float]], moment: float) -> float:
     return line[0][1] if moment < line[0][0] else line[-1][1]
 
 
+async def affinity(bench: Bench) -> list[Row]:
+    """What a conversation said before comes from an engine's cache: two real llama.cpp servers."""
+    chats, turns = bench.times(6, 3), bench.times(5, 3)
+    url = await asyncio.to_thread(bench.product.another_database, "affinity")
+    pooled, in_turn = await measured_affinity(url, chats=chats, turns=turns)
+    who = f"{chats} conversations of {turns} turns, two replicas"
+    note = f"{pooled.cached:,} of {pooled.known:,} tokens, in {pooled.turns} turns that had earlier ones"
+    return [
+        at_least(f"{who}: known tokens from the cache", 100 * pooled.share, 90, "%", note=note),
+        Row(
+            "the same, engines in turn (round robin)",
+            f"{100 * in_turn.share:.0f} %",
+            note=f"of {in_turn.known:,} tokens",
+        ),
+    ]
+
+
 Scenario = Callable[[Bench], Awaitable[list[Row]]]
 
 SCENARIOS: dict[str, Scenario] = {
@@ -568,13 +633,15 @@ SCENARIOS: dict[str, Scenario] = {
     "stop": stop,
     "checkpoints": checkpoints,
     "saturation": saturation,
+    "api": api,
     "long-answers": long_answers,
     "many": many,
+    "affinity": affinity,
 }
 
 
 #: Left out when there is little time.
-LONG = frozenset({"checkpoints", "long-answers"})
+LONG = frozenset({"checkpoints", "long-answers", "affinity"})
 
 
 # Where the time goes
@@ -584,11 +651,19 @@ async def profile(bench: Bench, what: str, people: int) -> str:
     """What the web app spends its time on; it runs under `tests.load.sampler`.
 
     `turns`: starts and ends of eight people's follow-ups; `new`: of their new conversations; `crowd`: so many people
-    begin a conversation and read; `stream`: what they take between start and end.
+    begin a conversation and read; `stream`: what they take between start and end; `api`: starts and ends of requests of
+    programs.
     """
     await bench.prepare()
     few = await bench.people(8)
     readers: list[asyncio.Task[Crowd]] = []
+    secrets = await bench.product.add_keys([account.id for account in await bench.some_accounts(8)])
+    programs = [Program(HOST, bench.product.port, key=secret) for secret in secrets]
+
+    async def many(program: Program) -> None:
+        for _ in range(60):
+            await program.turn(*question("plain", 2, 0))
+        program.close()
 
     async def several(person: Person) -> None:
         for _ in range(40):
@@ -609,6 +684,8 @@ async def profile(bench: Bench, what: str, people: int) -> str:
     with Meter(bench.product.watched) as meter:
         if what in ("turns", "new"):
             await asyncio.gather(*map(several, few))
+        elif what == "api":
+            await asyncio.gather(*map(many, programs))
         elif what == "crowd":
             await crowd(bench, people, "rich", 100)
         else:

@@ -3,13 +3,14 @@
 import asyncio
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from backend.accounts.models import User
 from backend.accounts.throttle import FREE_TRIES
 from backend.core.clock import now
 from backend.core.db import Sessions
 from backend.core.settings import Settings
+from backend.engines.models import DefaultModel
 from tests.accounts.conftest import reread, sessions_of
 from tests.conftest import PASSWORD, OpenBrowser, sign_in
 from tests.site import Browser, Site
@@ -252,3 +253,25 @@ async def test_the_settings_belong_to_somebody_signed_in(browser: OpenBrowser, r
 
     assert [reply.status_code for reply in replies] == [303, 401, 401, 401]
     assert rows() == before
+
+
+async def test_a_model_to_begin_with_is_chosen_and_given_back(
+    browser: OpenBrowser, alice: User, site: Site, db: Sessions
+) -> None:
+    models = await site.until_offered("fake-8b", "fake-70b")
+    page = await browser(alice)
+
+    chosen = await submit(page, "/settings/model", model=str(models["fake-70b"]))
+    shown = await page.get(chosen.headers["location"])
+    refused = [await submit(page, "/settings/model", model=wrong) for wrong in (str(alice.id), "nonsense")]
+    async with db.begin() as session:
+        (own,) = (await session.scalars(select(DefaultModel))).all()
+    await submit(page, "/settings/model", model="")
+    given_back = await page.get("/settings")
+
+    assert "Saved." in text_of(shown)
+    assert f'<option value="{models["fake-70b"]}" selected>' in shown.text
+    assert {reply.status_code for reply in refused} == {422}
+    assert "This model is not here any more." in text_of(refused[0])
+    assert (own.user_id, own.model_id) == (alice.id, models["fake-70b"])
+    assert " selected>fake-70b" not in given_back.text

@@ -1,5 +1,3 @@
-import os
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -7,28 +5,14 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.web.js.stage import Stage
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
 expect.set_options(timeout=20_000)  # a machine that other tests keep busy may be slow
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """One for each module, and gone after it: while it runs, no other event loop can run here."""
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if not path:
-        pytest.fail("There is no Chromium here. Install it: apt-get install chromium (or set CHROMIUM to its path).")
+@pytest.fixture(scope="package")
+def chromium(chromium_address: str) -> Iterator[Browser]:
+    """Gone after the tests of this folder: while it is connected, no other event loop can run here."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        browser = playwright.chromium.connect_over_cdp(chromium_address)
         yield browser
         browser.close()
 

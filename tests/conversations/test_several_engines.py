@@ -1,0 +1,125 @@
+"""One model on two engines, as a conversation meets them."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from backend.conversations.asking import Turn
+from backend.conversations.models import Status
+from backend.core.settings import EngineSetting, Settings
+from backend.engines import service
+from backend.engines.models import Deployment
+from tests.conversations.conftest import Desk
+from tests.fakes.engine import FakeEngine, refusal
+from web.chat.provenance import facts
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    with FakeEngine() as running:
+        yield running
+
+
+@pytest.fixture
+def other() -> Iterator[FakeEngine]:
+    with FakeEngine() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(settings: Settings, engine: FakeEngine, other: FakeEngine, tmp_path: Path) -> Settings:
+    engines = (EngineSetting(name="first", url=engine.url), EngineSetting(name="second", url=other.url))
+    return settings.model_copy(update={"engines": engines, "data_dir": tmp_path})
+
+
+@pytest.fixture
+async def both(desk: Desk, engine: FakeEngine, other: FakeEngine) -> dict[str, FakeEngine]:
+    """By name, once both serve the model and are known to go on with answers."""
+    await desk.registry.first_look()
+    async with desk.db.begin() as session:
+        for found in (await session.scalars(select(Deployment).where(Deployment.model_id.is_(None)))).all():
+            await service.publish(session, found)
+    await desk.registry.reload()
+    for each in desk.registry.engines:
+        desk.registry.look_now(each.id)
+    async with asyncio.timeout(10):
+        while [each.continues for each in desk.registry.offers[0].endpoints] != [True, True]:
+            await asyncio.sleep(0.01)
+    return {"first": engine, "second": other}
+
+
+async def begun(desk: Desk, both: dict[str, FakeEngine], text: str = "One, ") -> tuple[Turn, str]:
+    """An answer that stands still after its first word, and the name of its engine."""
+    for each in both.values():
+        each.script = (text, asyncio.Event(), "two.")
+    turn = await desk.ask("Count")
+    await desk.written(turn, text)
+    name = desk.turns._running[turn.answer.id].endpoint
+    assert name is not None
+    return turn, name.engine_name
+
+
+async def test_killing_an_engine_interrupts_its_answer_and_another_one_goes_on(
+    desk: Desk, both: dict[str, FakeEngine]
+) -> None:
+    turn, name = await begun(desk, both)
+    survivor = next(each for each in both if each != name)
+    both[survivor].script = ("One, ", "two.")
+
+    await asyncio.to_thread(both[name].stop)
+    answer = await desk.ended(turn)
+    went_on = await desk.message(await desk.turns.proceed(answer))
+    async with asyncio.timeout(5):
+        while (went_on := await desk.message(went_on.id)).status.running:
+            await asyncio.sleep(0.01)
+
+    assert (answer.status, answer.text) == (Status.INTERRUPTED, "One, ")
+    assert (went_on.id, went_on.status, went_on.text) == (answer.id, Status.DONE, "One, two.")
+    assert went_on.provenance["engine"] == survivor
+    assert [earlier["engine"] for earlier in went_on.provenance["earlier"]] == [name]
+
+
+async def test_what_a_killed_engine_began_can_be_asked_again_elsewhere(desk: Desk, both: dict[str, FakeEngine]) -> None:
+    turn, name = await begun(desk, both)
+    survivor = next(each for each in both if each != name)
+    both[survivor].script = ("Quite another answer.",)
+
+    await asyncio.to_thread(both[name].stop)
+    answer = await desk.ended(turn)
+    again = await desk.turns.regenerate(answer)
+    async with asyncio.timeout(5):
+        while (again := await desk.message(again.id)).status.running:
+            await asyncio.sleep(0.01)
+
+    assert (again.text, again.provenance["engine"]) == ("Quite another answer.", survivor)
+
+
+async def test_an_answer_keeps_who_was_asked_before_it_began(desk: Desk, both: dict[str, FakeEngine]) -> None:
+    for each in both.values():
+        each.script = ("Yes.",)
+    turn = await desk.ask("One?")
+    favourite = (await desk.ended(turn)).provenance["engine"]
+    both[favourite].plan(refusal(503, "The server is busy."))
+
+    answer = await desk.ended(await desk.ask("Two?", turn.conversation))
+
+    assert (answer.status, answer.text) == (Status.DONE, "Yes.")
+    assert answer.provenance["engine"] != favourite
+    assert answer.provenance["tries"] == [{"engine": favourite, "failure": "overloaded"}]
+    assert ("Asked in vain before", favourite) in facts(answer)
+    assert "tries" not in (await desk.ended(await desk.ask("Three?", turn.conversation))).provenance
+
+
+async def test_a_conversation_goes_on_where_its_beginning_is_cached(desk: Desk, both: dict[str, FakeEngine]) -> None:
+    for each in both.values():
+        each.script = ("Yes.",)
+    turns = [await desk.ask(f"About number {number}: " + f"{number} words. " * 50) for number in range(4)]
+    first = [(await desk.ended(turn)).provenance["engine"] for turn in turns]
+
+    second = [(await desk.ended(await desk.ask("Two?", turn.conversation))).provenance for turn in turns]
+
+    assert [each["engine"] for each in second] == first
+    assert all(each["cached_tokens"] > 0 for each in second)
