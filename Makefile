@@ -27,10 +27,10 @@ run: $(VENV)/installed ## Start everything here: database, a small language mode
 	@$(PY) -m backend run --with-parent
 
 test: browser $(VENV)/installed-dev ## Run all tests (SKIP_BROWSER=1 leaves out those that need Chromium)
-	@$(PY) -m pytest -n 3 --dist loadgroup $(if $(SKIP_BROWSER),-m "not browser")
+	@$(PY) -m pytest -n 3 --dist loadgroup --tb=native $(if $(SKIP_BROWSER),-m "not browser")
 	@$(if $(SKIP_BROWSER),echo "SKIP_BROWSER=1: the tests that need Chromium did NOT run.")
 
-test-vllm: $(VENV)/installed-dev $(VLLM)/installed ## Test against real vLLM servers, some ten minutes and 3 GB (Linux; t="words", write=1)
+test-vllm: $(VENV)/installed-dev $(VLLM)/installed ## Test against real vLLM servers, eight minutes and 3 GB (Linux; t="words", write=1)
 	@$(PY) -m tests.vllm $(if $(t),-k "$(t)") $(if $(write),--write)
 
 e2e: browser $(VENV)/installed-dev ## Run only the stories in a real browser (t="words" chooses among them)

@@ -228,6 +228,7 @@ def _message(
     shown: dict[str, Any] = {
         "row": row,
         "html": Markup(text),
+        "color": "",
         "files": (),
         "live": None,
         "facts": [],
@@ -253,7 +254,7 @@ def siblings(number: int, before: str | None, after: str | None) -> SimpleNamesp
 def answer(
     html: str = "".join(BLOCKS[:3]), *, running: bool = False, status: str = "done", id: str = "a1", **more: Any
 ) -> SimpleNamespace:
-    live = SimpleNamespace(cursor="0.0.0", reasoning="", blocks=Markup(), open=Markup(), phase="waiting")
+    live = SimpleNamespace(cursor="0.0.0", reasoning="", blocks=Markup(), open=Markup(), phase="waiting", place=None)
     return _message(
         id,
         "" if running else html,
@@ -266,16 +267,30 @@ def answer(
     )
 
 
+def _choice(**more: Any) -> SimpleNamespace:
+    shown = {
+        "description": "",
+        "problem": None,
+        "selected": False,
+        "color": "",
+        "adjusts": "",
+        "window": None,
+        "room": None,
+    }
+    return SimpleNamespace(**shown | more)
+
+
 def _thread(messages: list[Any], *, begun: bool = True) -> dict[str, Any]:
     choices = [
-        SimpleNamespace(id="m1", name="Fake 8B", description="", problem=None, selected=True, window=4000, room=3000),
-        SimpleNamespace(id="m2", name="Fake 70B", description="", problem=None, selected=False, window=None, room=None),
+        _choice(id="m1", name="Fake 8B", selected=True, window=4000, room=3000),
+        _choice(id="m2", name="Fake 70B"),
     ]
-    conversation = SimpleNamespace(id="c1", title="Why", model_id="m1")
+    conversation = SimpleNamespace(id="c1", title="Why", model_id="m1", parameters={})
     return {
         "conversation": conversation if begun else None,
         "messages": messages,
         "picker": choices,
+        "instead": None,
         "context": SimpleNamespace(used=1000, window=4000),
         "send_key": uuid4(),
         "hour": 13,
