@@ -40,6 +40,7 @@ from web.admin import (
     bench as bench_pages,
     capacity as capacity_pages,
     engine as engine_page,
+    engine_memory,
     engines as engine_pages,
     groups as group_pages,
     models as model_pages,
@@ -109,6 +110,7 @@ def create_app(
         capacity_pages.router,
         engine_pages.router,  # before the next one, to which “test” would be an id
         engine_page.router,
+        engine_memory.router,
     ):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -174,8 +176,9 @@ async def _open(
     streams = OpenStreams()
     extractor = Extractor()
     ledger = await stack.enter_async_context(Ledger(sessions))
+    callers = Callers(sessions, bus)
     desk = Desk(
-        calls=await stack.enter_async_context(Calls(sessions, bus, lifecycle)),
+        calls=await stack.enter_async_context(Calls(sessions, callers, lifecycle)),
         catalogue=Catalogue(registry),
         pictures=Pictures(extractor),
         pool=pool,
@@ -203,8 +206,6 @@ async def _open(
         ),
         "company": company,
         "registry": registry,
-        "pool": pool,
-        "admission": admission,
         "titles": titles,
         "turns": turns,
         "streams": streams,
@@ -215,7 +216,7 @@ async def _open(
             per_message=settings.files_per_message,
         ),
         "logins": Logins(sessions, bus, streams),
-        "callers": Callers(sessions, bus),
+        "callers": callers,
         "api": desk,
         "bench": bench,
     }

@@ -15,9 +15,9 @@ import backend.groups.models
 import backend.keys.models
 import backend.usage.models  # noqa: F401 - importing the models fills the metadata
 from backend.core.db import Base
+from backend.core.locks import key_of
 
-# Any number, the same for every process that migrates this database.
-_LOCK = 7_249_116_530
+_LOCK = {"key": key_of("migrations")}
 
 
 def run(connection: Connection) -> None:
@@ -26,7 +26,7 @@ def run(connection: Connection) -> None:
     The lock belongs to the session, not to a transaction, because each revision commits on its own. A second process
     waits here and then finds nothing to do.
     """
-    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
+    connection.execute(text("SELECT pg_advisory_lock(:key)"), _LOCK)
     # A revision that cannot have its table within four seconds gives up, rather than hold up everybody behind it.
     connection.execute(text("SET lock_timeout = '4s'"))
     connection.commit()
@@ -38,7 +38,7 @@ def run(connection: Connection) -> None:
             context.run_migrations()
     finally:
         connection.rollback()
-        connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK})
+        connection.execute(text("SELECT pg_advisory_unlock(:key)"), _LOCK)
         connection.commit()
 
 

@@ -84,11 +84,11 @@ class Served:
         except httpx.TransportError:
             return False
 
-    def until(self, what: Callable[[], object], seconds: float = 20) -> None:
+    def until(self, what: Callable[[], object], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < deadline, self._output.read_text()
-            time.sleep(0.02)
+            time.sleep(0.1)
 
     @property
     def is_gone(self) -> bool:
@@ -113,19 +113,19 @@ Serve = Callable[..., Served]
 
 
 async def ready(served: Served) -> None:
-    async with asyncio.timeout(30), httpx.AsyncClient(verify=False, timeout=2) as client:
+    async with asyncio.timeout(60), httpx.AsyncClient(verify=False, timeout=2) as client:
         while True:
             try:
                 if (await client.get(f"{served.address}/readyz")).status_code == 200:
                     return
             except httpx.TransportError:
                 pass
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
 
 
 async def model_of(address: str, token: str) -> str:
     """The model that somebody signed in finds chosen, once there is one."""
-    async with asyncio.timeout(10), httpx.AsyncClient(cookies={"sid": token}, verify=False) as client:
+    async with asyncio.timeout(60), httpx.AsyncClient(cookies={"sid": token}, verify=False) as client:
         while not (found := re.search(r'<option value="([^"]+)"', (await client.get(address)).text)):
             await asyncio.sleep(0.05)
         return found[1]

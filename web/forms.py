@@ -1,5 +1,7 @@
 """What every request that changes something brings: a form, with each field once (but for the files of a message)."""
 
+from dataclasses import dataclass
+
 from fastapi import Request
 
 from backend.core.errors import BadInput
@@ -8,6 +10,15 @@ from backend.core.i18n import _
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 _MOST_FIELDS = 100
 _SEVERAL = "file"  # a message may carry more than one
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something that can be ticked or picked; `value` is also what its field is called after."""
+
+    value: str
+    label: str
+    chosen: bool
 
 
 async def plain_form(request: Request) -> None:

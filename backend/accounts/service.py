@@ -4,12 +4,13 @@ import re
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import delete, select, text, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import passwords, queries, sessions, throttle
 from backend.accounts.models import OneTimeLink, Purpose, Role, Theme, User, normal_email
 from backend.accounts.passwords import Passwords
+from backend.core import locks
 from backend.core.bus import notify
 from backend.core.clock import now
 from backend.core.db import Sessions, broken
@@ -23,8 +24,6 @@ LIFETIMES = {
     Purpose.INVITATION: timedelta(days=7),
     Purpose.RESET: timedelta(days=1),
 }
-# Anybody who makes, changes or removes an administrator holds this lock, so that two cannot do it at once.
-_ADMINS_LOCK = 7_249_116_531
 
 # Deliberately loose: something, an at sign, a domain. Only a mail can prove an address.
 _EMAIL = re.compile(r"[^@\s,;<>\"]+@[^@\s,;<>\"]+")
@@ -190,7 +189,8 @@ async def seed_admin(db: Sessions, hasher: Passwords, email: str, password: str)
 
 
 async def _alone_with_admins(session: AsyncSession) -> None:
-    await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADMINS_LOCK})
+    """Whoever makes, changes or removes an administrator: two cannot do it at once."""
+    await locks.hold(session, "administrators")
 
 
 async def _hold(session: AsyncSession, person: User) -> None:

@@ -38,7 +38,7 @@ class Allowance:
         self._learned = fewer if self._learned is None else min(self._learned, fewer)
         self._taken = 0
         self._doubles_at = now + _QUIET
-        pause = retry_after if retry_after is not None else 0 if others else _PAUSE
+        pause = retry_after or (0 if others else _PAUSE)
         self._paused_until = max(self._paused_until, now + min(pause, _LONGEST_PAUSE))
 
     def accepted(self) -> None:

@@ -26,9 +26,6 @@ class Follower:
         self._receiver = Receiver(0)
         self._load: dict[UUID, tuple[int, int]] = {}
 
-    def close(self) -> None:
-        """Nothing to undo: whoever decides next is told everything anew."""
-
     def say_goodbye(self) -> None:
         """The process ends, and the leader need not wait for the silence."""
         if self._sender:

@@ -130,7 +130,8 @@ class Admission:
         await self._bus.resign(SHARED)
         if isinstance(self._desk, Follower):
             self._desk.say_goodbye()
-        self._desk.close()
+        else:
+            self._desk.close()
         self._bus.off(SHARED, self._announced)
         self._bus.off(topic_of(self._bus.process_id), self._told)
         await self._bus.unlisten(topic_of(self._bus.process_id))
@@ -229,7 +230,8 @@ class Admission:
         return Fair(per_person=self._per_person, limit_of=limit_of or self._limit_of, weight_of=self._weight_of)
 
     def _sit_at(self, desk: Dispatcher | Follower) -> None:
-        self._desk.close()
+        if isinstance(self._desk, Dispatcher):
+            self._desk.close()
         self._desk = desk
 
     def _say_hello(self) -> None:

@@ -15,7 +15,7 @@ vLLM's profiling at its start for the second, as logged in vllm-project/vllm iss
 for 20000 tokens per request: 1.56x". The tests hold both examples.
 
 It does not hold for models that keep something else than that in every layer: compressed caches (MLA), windows, and
-mixtures with linear attention need less. `shape_of` says so where it sees it; a running engine knows (`running.py`).
+mixtures with linear attention need less. `shape_of` says so where it sees it; a running engine knows (`Room`).
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,9 @@ from typing import Any
 
 from backend.core.errors import BadInput
 from backend.core.i18n import _
+from backend.engines.room import BLOCK, Room
 
 GIB = 2**30
-BLOCK = 16
-"""Tokens: what vLLM gives out at a time, so a conversation takes up to 15 more than it has."""
-
 CONTEXTS = (2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
 
 WORKING_GIB = 2.5
@@ -181,6 +179,17 @@ def people(tokens: int, context: int, block: int = BLOCK) -> int:
 def by_context(tokens: int) -> list[tuple[int, int]]:
     """For each usual length of a conversation how many fit; lengths that fit not even once are left out."""
     return [(context, count) for context in CONTEXTS if (count := people(tokens, context)) > 0]
+
+
+def people_in(room: Room, context: int) -> int:
+    """The same for an engine that runs."""
+    if room.tokens is not None:
+        return people(room.tokens, context, room.block)
+    return room.slots or 0 if context <= (room.context or 0) else 0
+
+
+def by_context_in(room: Room) -> list[tuple[int, int]]:
+    return [(context, count) for context in CONTEXTS if (count := people_in(room, context)) > 0]
 
 
 def what_if(setup: Setup) -> list[tuple[str, Setup]]:

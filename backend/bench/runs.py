@@ -5,7 +5,7 @@
     await runs.cancel(session, run_id)                           # from any process
 
 The row is the only thing other processes know: about every second the one that measures writes into it how far it is,
-which is also its heartbeat, and reads whether it should stop. The lock is held by a transaction and ends with it, so a
+which is also its heartbeat, and reads whether it should stop. The lock is held by a connection and ends with it, so a
 process that was killed leaves nothing behind but a row without a heartbeat.
 """
 
@@ -164,7 +164,7 @@ class Runs:
         client = self._clients.client(engine.id)
         if client is None:
             raise Conflict(_("The engine “{name}” is not in service.").format(name=engine.name))
-        target = Target(engine.name, deployment.upstream_name, engine.kind, engine.version)
+        target = Target(engine.name, deployment.upstream_name, engine.spoken_kind, engine.version)
         return _Job(new_id(), person_id, engine.id, deployment.model_id, target, plan, client)
 
     async def _run(self, job: _Job, begun: asyncio.Event) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from backend.bench import capacity
 from backend.bench.capacity import GIB, Capacity, Setup
-from backend.bench.running import Room
 from backend.core.i18n import _, ngettext
+from backend.engines.room import Room
 
 
 def answer(setup: Setup, found: Capacity) -> str:
@@ -32,7 +32,7 @@ def answer_of(room: Room, context: int) -> str:
     """For a running engine."""
     if room.tokens is not None:
         return _("It has room for {tokens} tokens: {people} with conversations of {context} tokens.").format(
-            tokens=f"{room.tokens:,}", people=people(room.people(context)), context=f"{context:,}"
+            tokens=f"{room.tokens:,}", people=people(capacity.people_in(room, context)), context=f"{context:,}"
         )
     return _("It takes {people} at the same time, each with a conversation of at most {context} tokens.").format(
         people=people(room.slots or 0), context=f"{room.context or 0:,}"
@@ -56,7 +56,7 @@ def terminal(setup: Setup) -> Iterator[str]:
 def terminal_of(room: Room, context: int) -> Iterator[str]:
     yield answer_of(room, context)
     yield ""
-    yield from _table(room.by_context())
+    yield from _table(capacity.by_context_in(room))
 
 
 def _table(rows: list[tuple[int, int]]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 from psycopg.types.json import Jsonb
 
-from backend.conversations import context, queries, statements
+from backend.conversations import queries, statements
 from backend.conversations.context import Window
 from backend.conversations.live import LiveAnswer, Tick
 from backend.conversations.models import Conversation, Message, Speaker, Status, TitleSource
@@ -30,7 +30,7 @@ from backend.engines.parameters import Parameters
 from backend.engines.registry import Offer, Registry
 from backend.files import queries as attachments, service as files, sight
 from backend.files.models import File
-from backend.usage.service import estimate
+from backend.usage.service import at_least, estimate
 
 _MAX_INSTRUCTION = 500  # characters
 
@@ -391,9 +391,9 @@ def _empty_answer(values: dict[str, Any], parameters: dict[str, Any]) -> Message
 
 def _fits(text: str, offer: Offer) -> None:
     """Refuse what no model of this size can read, however it counts; the exact count is made before it is sent."""
-    sizes = [endpoint.context_length for endpoint in offer.endpoints if endpoint.context_length]
-    if not sizes or len(sizes) < len(offer.endpoints) or context.at_least(text) <= max(sizes):
+    window = offer.widest_window
+    if window is None or at_least(text) <= window:
         return
-    over = estimate(len(text)) - Window.of(max(sizes), offer.max_tokens).for_prompt
+    over = estimate(len(text)) - Window.of(window, offer.max_tokens).for_prompt
     sentence = _("This message is too long for this model: over by about {tokens:,} tokens. Your text is kept.")
     raise TooLarge(sentence.format(tokens=over))

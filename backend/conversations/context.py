@@ -12,7 +12,6 @@ from backend.conversations.models import Speaker
 from backend.conversations.prompt import Step
 from backend.usage.service import estimate
 
-_FEWEST_CHARACTERS_PER_TOKEN = 8  # nothing but white space or one repeated word is written with fewer tokens
 _AROUND_A_MESSAGE = 5  # tokens of the chat template
 _KEEP = 0.6  # of the window, after a cut
 _NEAR = 0.8  # of the room; from here on an estimate is not trusted
@@ -52,11 +51,6 @@ def tokens_of(path: Sequence[Step], system_prompt: str = "") -> int:
         if step.context_tokens is not None and _begins_alike(step, path):
             return step.context_tokens + sum(map(_of_message, path[number + 1 :]))
     return estimate(len(system_prompt)) + sum(map(_of_message, path))
-
-
-def at_least(text: str) -> int:
-    """Tokens that `text` cannot have fewer of, whatever it is."""
-    return len(text) // _FEWEST_CHARACTERS_PER_TOKEN
 
 
 def cut(path: Sequence[Step], tokens: int, window: Window) -> Sequence[Step]:

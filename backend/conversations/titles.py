@@ -183,8 +183,7 @@ class Titles:
             max_tokens=_MAX_TOKENS,
             temperature=0,
             **self._aliases.of(job.owner_id, job.conversation_id),
-            # An engine that is strict would refuse the wish not to think for a model that never does.
-            thinking="off" if endpoint.thinks or not endpoint.dialect.strict else "",
+            thinking=endpoint.without_thinking,
             priority=Urgency.BACKGROUND,
         )
 

@@ -41,25 +41,11 @@ from backend.engines.pool import Ask, Place, Pool, Urgency
 from backend.engines.registry import Endpoint, NoEngineAvailable, Registry
 from backend.files import service as files
 from backend.files.prompt import PromptFile, parts
-from backend.usage.service import estimate
+from backend.usage.service import estimate, estimate_cost
 
 log = logging.getLogger(__name__)
 
-#: Failures that cut an answer off, as opposed to those that refuse it.
-_CUT_OFF = frozenset({Failure.CUT, Failure.TIMEOUT, Failure.UNREACHABLE})
-
-#: Failures after which the engine is looked at without waiting for its turn.
-_SUSPICIOUS = _CUT_OFF | {Failure.DEAD, Failure.AUTH, Failure.LOADING}
-
-#: Failures of an engine that starts, or has too much to do.
-_PASSING = frozenset({Failure.UNREACHABLE, Failure.LOADING, Failure.OVERLOADED})
-
-#: Failures that will not be over in a moment.
-_LASTING = frozenset({Failure.UNREACHABLE, Failure.AUTH, Failure.UNKNOWN_MODEL})
-
 _LOOK_AGAIN = 0.1
-
-_USUAL_ANSWER = 500  # tokens; how long one gets is only known at its end
 
 
 class CannotGoOn(AppError):
@@ -163,7 +149,7 @@ class Writer:
                 if time.monotonic() > deadline:
                     raise
             except EngineFailed as failure:
-                if failure.kind not in _PASSING or running.live.written or time.monotonic() > deadline:
+                if not failure.kind.passes or running.live.written or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(self._retry_every)
 
@@ -282,12 +268,12 @@ class Writer:
 
     def _failed(self, running: Running, failure: EngineFailed) -> Ended:
         # Of what the engine said only that which is about the engine: a refusal may repeat the question.
-        said = failure.detail if failure.kind in _SUSPICIOUS else ""
+        said = failure.detail if failure.kind.suspicious else ""
         log.warning("an answer broke off: %s", failure.kind, extra=running.marks | {"engine_says": said})
         running.failure = failure.kind
         begun = bool(running.live.text or running.live.reasoning)
-        cut_off = running.goes_on or (failure.kind in _CUT_OFF and begun)
-        sentence = f"{failure} {_advice()}" if failure.kind in _LASTING else str(failure)
+        cut_off = running.goes_on or (failure.kind.cuts and begun)
+        sentence = f"{failure} {_advice()}" if failure.kind.lasts else str(failure)
         return Ended(Status.INTERRUPTED if cut_off else Status.FAILED, sentence)
 
     async def _store_end(self, running: Running, ended: Ended) -> bool:
@@ -318,16 +304,18 @@ class Writer:
 
 def _note_try(running: Running, endpoint: Endpoint, failure: EngineFailed) -> None:
     """It goes on elsewhere; the log and the provenance tell where it could not."""
-    said = failure.detail if failure.kind in _SUSPICIOUS else ""
+    said = failure.detail if failure.kind.suspicious else ""
     log.info("an engine did not begin an answer: %s", failure.kind, extra=running.marks | {"engine_says": said})
-    running.tries.append({"engine": endpoint.engine_name, "failure": failure.kind.value})
+    tried = {"engine": endpoint.engine_name, "failure": failure.kind.value}
+    if tried not in running.tries[-1:]:  # who waits for a full engine is refused by it again and again
+        running.tries.append(tried)
 
 
 def _cost(running: Running, rows: Sequence[PathRow]) -> int:
-    """Tokens of prompt and answer, roughly: what an attachment adds is not known yet."""
+    """What an attachment adds is not known yet."""
     path = [Step(row.id, row.speaker, row.text, row.instruction, row.context_tokens, row.context_from) for row in rows]
-    answer = min(running.parameters.max_tokens or _USUAL_ANSWER, _USUAL_ANSWER)
-    return context.tokens_of(context.kept(path), running.offer.system_prompt) + answer
+    tokens = context.tokens_of(context.kept(path), running.offer.system_prompt)
+    return estimate_cost(tokens, running.parameters.max_tokens)
 
 
 def reason_of(status: Status) -> str:

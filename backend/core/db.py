@@ -120,6 +120,7 @@ class Sessions:
     """Opens transactions for those who are not a request: tasks, loops, streams."""
 
     def __init__(self, engine: AsyncEngine, bus: "Bus | None" = None) -> None:
+        self._address = driver_address(engine.url.render_as_string(hide_password=False))
         self._make = async_sessionmaker(
             engine, expire_on_commit=False, info={"bus": bus}, sync_session_class=_Transaction
         )
@@ -143,6 +144,18 @@ class Sessions:
         async with self.begin() as session:
             await _declare(session, "parley.worker", "on")
             yield session
+
+    @asynccontextmanager
+    async def outside(self) -> AsyncIterator[psycopg.AsyncConnection]:
+        """A connection of its own, in no transaction: for what is held so long that the pool would miss it.
+
+        It ends soon after a host that vanished.
+        """
+        options = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+        async with await psycopg.AsyncConnection.connect(
+            self._address, autocommit=True, connect_timeout=5, options=options
+        ) as connection:
+            yield connection
 
 
 async def act_for(session: AsyncSession, person_id: UUID) -> None:

@@ -1,10 +1,12 @@
 """Text from outside, made storable once, at the edge."""
 
+import math
 import re
 import unicodedata
 
 _JOINERS = "\u200c\u200d"
 _INVISIBLE = frozenset({"Cc", "Cf"})
+_MOST_DIGITS = 15
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -29,3 +31,18 @@ def one_line(text: str, limit: int) -> str:
     cut = line[: limit - 1]
     head, space, _tail = cut.rpartition(" ")
     return (head if space and len(head) > limit // 2 else cut).rstrip(" ,;:.–-") + "…"
+
+
+def whole(text: str) -> int:
+    """The number that was typed; -1, which none of our fields allows, for what is none."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else -1
+
+
+def decimal(text: str) -> float:
+    """The same with a point, or a comma as many people write it."""
+    try:
+        number = float(text.replace(",", "."))
+    except ValueError:
+        return -1
+    return number if math.isfinite(number) else -1

@@ -48,19 +48,6 @@ _COUNTING = _Beginning(
 # Many models take a list up again in a new turn; the second half of a word comes from nothing but going on.
 _WEEK = _Beginning("Name the days of the week.", "Monday, Tuesday, Wednes", re.compile("day"))
 
-_PASSING = frozenset(
-    {
-        Failure.UNREACHABLE,
-        Failure.AUTH,
-        Failure.UNKNOWN_MODEL,
-        Failure.OVERLOADED,
-        Failure.LOADING,
-        Failure.TIMEOUT,
-        Failure.CUT,
-    }
-)
-"""Failures that say nothing about the model. An engine that dies of the question is not asked it again."""
-
 _FEWEST_TOKENS_OF_A_PICTURE = 3
 
 
@@ -120,7 +107,7 @@ async def _continues(client: EngineClient, model: str) -> bool | None:
         try:
             reply = await _ask(client, ChatRequest(model, messages, max_tokens=12, temperature=0, continues=True))
         except EngineFailed as failure:
-            return _unless_passing(failure)
+            return _proved_by(failure)
         if not beginning.goes_on.match(reply.text):
             return False
     return True
@@ -135,12 +122,13 @@ async def _sees(client: EngineClient, model: str) -> bool | None:
             return True
         told = await _ask(client, _one_token(model, question))
     except EngineFailed as failure:
-        return _unless_passing(failure)
+        return _proved_by(failure)
     return shown.prompt_tokens >= told.prompt_tokens + _FEWEST_TOKENS_OF_A_PICTURE
 
 
-def _unless_passing(failure: EngineFailed) -> bool | None:
-    return None if failure.kind in _PASSING else False
+def _proved_by(failure: EngineFailed) -> bool | None:
+    """An engine that dies of the question is not asked it again."""
+    return False if failure.kind.verdict else None
 
 
 def _one_token(model: str, question: str, *, picture: bool = False) -> ChatRequest:

@@ -9,17 +9,15 @@ The looking at engines does a part of this already, but an engine may list its m
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from backend.engines.events import Failure
+from backend.engines.events import EngineFailed, Failure
 
 _FAILURES = 3  # in a row; one lost connection says little
 _PAUSE, _LONGEST_PAUSE = 2.0, 120.0
-
-#: Failures that tell of the endpoint, as opposed to the request or the load of the moment.
-_FAULTS = frozenset({Failure.UNREACHABLE, Failure.DEAD, Failure.CUT, Failure.TIMEOUT, Failure.NONSENSE, Failure.AUTH})
 
 
 def _around_one() -> float:
@@ -29,15 +27,14 @@ def _around_one() -> float:
 
 @dataclass(slots=True)
 class _Circuit:
-    failures: int = 0  # in a row
-    pauses: int = 0  # in a row
-    until: float = 0.0  # open until then, if it has failed often enough
+    """It is forgotten as soon as an answer came to its end."""
+
+    failures: int = 0
+    pauses: int = 0
+    is_open: bool = False  # or half open, once `until` has passed
+    until: float = 0.0
     because: Failure | None = None
     tried_by: int = 0  # answers that try while it is half open
-
-    @property
-    def is_closed(self) -> bool:
-        return self.pauses == 0
 
 
 class Breakers:
@@ -55,35 +52,43 @@ class Breakers:
     def refuses(self, deployment_id: UUID) -> bool:
         """Whether an answer may not go there now."""
         circuit = self._circuits.get(deployment_id)
-        if circuit is None or circuit.is_closed:
+        if circuit is None or not circuit.is_open:
             return False
         return circuit.tried_by > 0 or self._clock() < circuit.until
 
-    def begins(self, deployment_id: UUID) -> None:
-        """An answer goes there; while the circuit is half open it is the one that tries."""
+    @contextmanager
+    def answering(self, deployment_id: UUID) -> Iterator[None]:
+        """An answer goes there; while the circuit is half open it is the one that tries. To leave normally means that
+        it came to its end. Whoever stops it before proves nothing."""
         circuit = self._circuits.get(deployment_id)
-        if circuit is not None and not circuit.is_closed:
-            circuit.tried_by += 1
+        trial = circuit if circuit is not None and circuit.is_open else _Circuit()
+        trial.tried_by += 1
+        try:
+            yield
+        except EngineFailed as failure:
+            self._failed(deployment_id, failure.kind)
+            raise
+        else:
+            self._circuits.pop(deployment_id, None)
+        finally:
+            trial.tried_by -= 1
 
-    def ends(self, deployment_id: UUID) -> None:
-        """It ended in whatever way, also by its reader."""
-        circuit = self._circuits.get(deployment_id)
-        if circuit is not None and circuit.tried_by:
-            circuit.tried_by -= 1
+    def spoke(self, deployment_id: UUID) -> None:
+        """The first words came, so others may go there, too. Only the end makes up for earlier failures: an engine may
+        break off every answer."""
+        if circuit := self._circuits.get(deployment_id):
+            circuit.is_open = False
 
-    def succeeded(self, deployment_id: UUID) -> None:
-        """It sent text."""
-        self._circuits.pop(deployment_id, None)
-
-    def failed(self, deployment_id: UUID, failure: Failure) -> None:
-        if failure not in _FAULTS:
+    def _failed(self, deployment_id: UUID, failure: Failure) -> None:
+        if not failure.fault:
             return
         circuit = self._circuits.setdefault(deployment_id, _Circuit())
         circuit.failures += 1
         circuit.because = failure
-        if circuit.is_closed and circuit.failures < _FAILURES:
+        if not circuit.is_open and circuit.failures < _FAILURES:
             return
-        if circuit.is_closed or self._clock() >= circuit.until:  # else: an answer that began before it opened
+        if not circuit.is_open or self._clock() >= circuit.until:  # else: an answer that began before it opened
+            circuit.is_open = True
             circuit.until = self._clock() + self._pause(circuit.pauses)
             circuit.pauses += 1
 

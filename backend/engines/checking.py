@@ -16,7 +16,7 @@ from backend.core.i18n import _
 from backend.engines import addresses, dialects, metrics
 from backend.engines.addresses import AllowList
 from backend.engines.client import ChatMessage, EngineClient, Probe, UpstreamModel
-from backend.engines.dialects import Dialect, LoadedModel, ModelState
+from backend.engines.dialects import LoadedModel, ModelState
 from backend.engines.events import EngineFailed, Failure
 from backend.engines.failures import failed
 from backend.engines.findings import CANNOT_CHAT
@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 
 TEST_SECONDS = 15.0
 """Longer than the slowest page of an engine may take, and short enough for somebody who waits."""
-
-_EXPLORES = frozenset({Failure.UNREACHABLE, Failure.TIMEOUT, Failure.NONSENSE, Failure.CUT})
 
 
 class Verdict(StrEnum):
@@ -86,10 +84,11 @@ async def check_connection(
 
 def _no(failure: EngineFailed, url: str, may_tell: bool, had_key: bool) -> Report:
     log.info("The test of %s failed: %s (%s)", url, failure.kind, failure.detail)
-    if failure.kind in _EXPLORES and not may_tell:
+    if not failure.kind.engines and not may_tell:
         sentence = _("No engine answers at this address.")
         way_on = _("Parley's log has the exact error; it is not shown here, so that nobody explores a network with it.")
-        return Report((Finding(Verdict.BAD, sentence, f"{_what_to_do(failure.kind, had_key)} {way_on}"),))
+        advice = _what_to_do(Failure.UNREACHABLE, had_key)
+        return Report((Finding(Verdict.BAD, sentence, f"{advice} {way_on}"),))
     return Report((Finding(Verdict.BAD, str(failure), _what_to_do(failure.kind, had_key), failure.detail),))
 
 
@@ -172,18 +171,19 @@ async def _health(client: EngineClient) -> Sequence[Finding]:
 
 
 async def _numbers(client: EngineClient) -> Finding:
+    tells = client.dialect.metrics
     try:
-        found = await metrics.read(client.numbers, client.dialect.kind)
+        found = await metrics.read(client.numbers, tells)
         detail = ""
     except EngineFailed as failure:
         found, detail = None, failure.detail
     if found is not None:
         return Finding(Verdict.GOOD, _("It tells how busy it is."))
     return Finding(
-        Verdict.WARN if client.dialect.kind in metrics.PAGES else Verdict.NOTE,
+        Verdict.WARN if tells else Verdict.NOTE,
         _("It does not tell how busy it is, so there are no charts, and Parley goes by its own answers."),
-        _METRICS_HELP.get(client.dialect.kind, ""),
-        detail if client.dialect.kind in metrics.PAGES else "",
+        tells.missing if tells else "",
+        detail,
     )
 
 
@@ -213,21 +213,5 @@ async def _lifecycle(client: EngineClient) -> tuple[Finding, Sequence[LoadedMode
     if there is not None:
         return Finding(Verdict.GOOD, _("Its models can be loaded and unloaded from here.")), there
     sentence = _("Its models cannot be loaded and unloaded from here.")
-    return Finding(Verdict.NOTE, sentence, _lifecycle_help(client.dialect), detail), None
-
-
-def _lifecycle_help(dialect: Dialect) -> str:
-    return _LIFECYCLE_HELP.get(dialect.kind, "") if dialect.lifecycle else ""
-
-
-_METRICS_HELP = {
-    Kind.VLLM: _("vLLM tells it by itself; something in front of it keeps the page /metrics back."),
-    Kind.SGLANG: _("Start it with --enable-metrics."),
-    Kind.LLAMACPP: _("Start it with --metrics, and without --no-slots."),
-    Kind.TRTLLM: _("Start it with return_perf_metrics: true in its options."),
-    Kind.TGI: _("TGI tells it by itself; something in front of it keeps the page /metrics back."),
-}
-_LIFECYCLE_HELP = {
-    Kind.VLLM: _("If you want that, start it with VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode."),
-    Kind.LLAMACPP: _("If you want that, start it as a router, without a model."),
-}
+    lifecycle = client.dialect.lifecycle
+    return Finding(Verdict.NOTE, sentence, lifecycle.switched_off if lifecycle else "", detail), None

@@ -4,7 +4,7 @@
     count_tokens()              how long a prompt is
     models(), probe()           what the engine serves, and what kind of engine it is
     check_health()              whether one that still answers is alive
-    sees()                      whether it says that a model takes pictures
+    sees(), room()              whether it says that a model takes pictures, and how much room it has
     loaded(), load(), unload()  the models in its memory, where it can be told
 
 It speaks in the dialect of its engine. Only closing the connection makes an engine stop: leaving `answer()` in any way
@@ -12,8 +12,7 @@ closes it at once, and a connection goes back to the pool only when its response
 """
 
 import asyncio
-import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +28,7 @@ from backend.engines.failures import failed
 from backend.engines.pages import UpstreamModel
 from backend.engines.reading import AnswerReader
 from backend.engines.request import JSON, ChatMessage, ChatRequest, Part, prompt_fields
+from backend.engines.room import Room
 from backend.engines.silence import Silence
 from backend.engines.wire import Wire
 
@@ -39,9 +39,6 @@ COUNT_SECONDS = 2.0
 
 NUMBERS_SECONDS = 2.0
 """Numbers that come late are worth nothing."""
-
-MAX_RETRY_AFTER_SECONDS = 5.0
-"""An engine that asks for more is left to the caller, who may know another one."""
 
 AFTER_FINISH_SECONDS = 5.0
 """How long usage and `[DONE]` are waited for once the answer is complete."""
@@ -65,7 +62,7 @@ class EngineClient:
         """`kind` as far as it is known; `probe` finds it out, `speak` says more. A `resolver` may refuse an address."""
         self._wire = Wire(url, api_key, resolver)
         self._chat = self._wire.base / "chat" / "completions"
-        self._first_token_seconds = first_token_seconds
+        self.first_token_seconds = first_token_seconds
         self._idle_seconds = idle_seconds
         self._cannot_count: set[str] = set()
         self._is_forced = False
@@ -94,20 +91,19 @@ class EngineClient:
     async def aclose(self) -> None:
         await self._wire.aclose()
 
-    async def answer(self, request: ChatRequest, *, insists: bool = True) -> AsyncGenerator[list[Event], None]:
+    async def answer(self, request: ChatRequest) -> AsyncGenerator[list[Event], None]:
         """All complete events of one read at a time. Close the iterator when you leave it early (`aclosing`).
 
-        An engine that cannot take the request at this moment is asked once more if this client `insists`; whoever knows
-        other engines would rather ask those.
+        It is asked for once: the pool knows where, and whether, to try again.
 
         Before the first text an engine has `first_token_seconds`, whatever else it sends; afterwards every byte, also a
         keep-alive comment, gives it `idle_seconds` more, but text has to come again within `first_token_seconds`.
         """
         reader = AnswerReader(begins=not request.continues, secret=self._wire.key)
         started = asyncio.get_running_loop().time()
-        response = await self._ask(request, insists=insists)
+        response = await self._ask(request)
         content = response.content
-        silence = Silence(content, started, self._first_token_seconds, self._idle_seconds)
+        silence = Silence(content, started, self.first_token_seconds, self._idle_seconds)
         because: EngineFailed | None = None
         try:
             try:
@@ -187,6 +183,11 @@ class EngineClient:
         page = await self._wire.page(self._wire.site.beside(path), seconds=NUMBERS_SECONDS)
         return page.body
 
+    async def room(self) -> Room | None:
+        """How much room it has for conversations; None where it does not say."""
+        tells = self.dialect.room
+        return tells.read(await self._wire.site.get(tells.path)) if tells else None
+
     async def loaded(self) -> Sequence[LoadedModel] | None:
         """The models in its memory, and those it could load; None where it cannot be told to load any."""
         lifecycle = self.dialect.lifecycle
@@ -205,39 +206,24 @@ class EngineClient:
             raise EngineFailed(Failure.BAD_REQUEST, _("This engine does not load or unload models when it is told to."))
         return self.dialect.lifecycle
 
-    async def _ask(self, request: ChatRequest, *, insists: bool) -> aiohttp.ClientResponse:
+    async def _ask(self, request: ChatRequest) -> aiohttp.ClientResponse:
         """The response to a chat request, with status 200 and nothing read of it."""
         body = self.dialect.body(request, priorities=self.priorities)
         headers = self.dialect.headers(request, self.session_header)
         try:
-            async with asyncio.timeout(self._first_token_seconds):
-                response = await self._send(body, headers, insists=insists)
+            async with asyncio.timeout(self.first_token_seconds):
+                response = await self._wire.open("POST", self._chat, body, headers)
+                if response.status != 200:
+                    raise await self._wire.refusal(response)
+        except (aiohttp.ClientError, ConnectionError) as error:  # one to connect in time is a TimeoutError, too
+            kind = Failure.NONSENSE if isinstance(error, aiohttp.ClientResponseError) else Failure.UNREACHABLE
+            raise failed(kind, self._wire.words(error)) from error
         except TimeoutError:
-            raise _late(self._first_token_seconds) from None
+            raise _late(self.first_token_seconds) from None
         if response.content_type in ("text/html", "application/xhtml+xml"):  # a proxy's sign-in page also has 200
             response.close()
             raise failed(Failure.NONSENSE, f"200 with {response.content_type}")
         return response
-
-    async def _send(self, body: bytes, headers: Mapping[str, str], *, insists: bool) -> aiohttp.ClientResponse:
-        """Sent again only while not a byte of an answer has come, and only once to an engine that did not take it."""
-        refused_once = not insists
-        while True:
-            try:
-                response = await self._wire.open("POST", self._chat, body, headers)
-                if response.status == 200:
-                    return response
-                failure = await self._wire.refusal(response)
-            except aiohttp.ClientConnectorError as error:
-                failure = failed(Failure.UNREACHABLE, self._wire.words(error))
-            except (aiohttp.ClientError, ConnectionError) as error:
-                kind = Failure.NONSENSE if isinstance(error, aiohttp.ClientResponseError) else Failure.UNREACHABLE
-                raise failed(kind, self._wire.words(error)) from error
-            pause = _pause_before_retry(failure)
-            if refused_once or pause is None:
-                raise failure
-            refused_once = True
-            await asyncio.sleep(pause)
 
 
 def _late(seconds: float) -> EngineFailed:
@@ -260,14 +246,3 @@ async def _hear_the_end(content: aiohttp.StreamReader) -> None:
                 await content.readany()
     except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
         return
-
-
-def _pause_before_retry(failure: EngineFailed) -> float | None:
-    """How long to wait before asking again, or nothing when it would not help."""
-    if failure.kind not in (Failure.UNREACHABLE, Failure.OVERLOADED, Failure.LOADING):
-        return None
-    if failure.retry_after is None:
-        return random.uniform(0.1, 0.4)  # noqa: S311 — only spreads the retries
-    if failure.retry_after > MAX_RETRY_AFTER_SECONDS:
-        return None
-    return failure.retry_after + random.uniform(0, 0.2)  # noqa: S311

@@ -2,9 +2,10 @@
 
 import logging
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.core import locks
 from backend.core.ids import new_id
 from backend.core.security import Sealer, Unreadable
 from backend.core.settings import EngineSetting, Settings
@@ -14,12 +15,10 @@ from backend.engines.models import Engine, Source
 
 log = logging.getLogger(__name__)
 
-_LOCK = 7_249_116_532  # two processes starting at once must not both insert the same engine
-
 
 async def take_over(session: AsyncSession, settings: Settings, sealer: Sealer) -> None:
     """Make the rows agree with the settings. An engine that is no longer named is disabled and kept."""
-    await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    await locks.hold(session, "engines")  # two processes starting at once must not both insert the same one
     rows = {engine.name: engine for engine in await session.scalars(select(Engine))}
     named = _named(settings)
     for name, (setting, source) in named.items():

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,48 @@ Event: TypeAlias = Delta | Reasoning | Usage | Finish
 
 
 class Failure(StrEnum):
-    """Kinds of failure that call for different ways on."""
+    """Kinds of failure that call for different ways on: this table is the one place that says what each means."""
 
-    UNREACHABLE = "unreachable"
-    AUTH = "auth"
-    UNKNOWN_MODEL = "unknown_model"
-    OVERFLOW = "overflow"
-    BAD_REQUEST = "bad_request"
-    OVERLOADED = "overloaded"
-    LOADING = "loading"
-    TIMEOUT = "timeout"
-    DEAD = "dead"
-    CUT = "cut"
-    NONSENSE = "nonsense"
-    EMPTY = "empty"
+    passes: bool
+    """It may be over in a moment."""
+    lasts: bool
+    """It will not, until somebody has seen to it."""
+    elsewhere: bool
+    """Another endpoint may not have it."""
+    fault: bool
+    """Tells of the endpoint, as opposed to the request or the load of the moment: circuit breakers count it."""
+    suspicious: bool
+    """The engine is looked at without waiting for its turn. What it said is about itself and repeats no question."""
+    verdict: bool
+    """What was asked for does not work there, and would not another time."""
+    unserved: bool
+    """The engine has not done anything for it."""
+    cuts: bool
+    """It breaks off an answer that has begun, as opposed to refusing it."""
+    engines: bool
+    """Only an engine fails so: told of any address, it explores no network."""
+
+    UNREACHABLE = "unreachable", "passes lasts elsewhere fault suspicious unserved cuts"
+    AUTH = "auth", "lasts elsewhere fault suspicious unserved engines"
+    UNKNOWN_MODEL = "unknown_model", "lasts elsewhere unserved"
+    OVERFLOW = "overflow", "verdict unserved"
+    BAD_REQUEST = "bad_request", "verdict unserved"
+    OVERLOADED = "overloaded", "passes elsewhere unserved"
+    LOADING = "loading", "passes elsewhere suspicious unserved engines"
+    TIMEOUT = "timeout", "elsewhere fault suspicious cuts"
+    DEAD = "dead", "elsewhere fault suspicious verdict"
+    CUT = "cut", "elsewhere fault suspicious cuts"
+    NONSENSE = "nonsense", "elsewhere fault verdict"
+    EMPTY = "empty", "verdict"
+
+    def __new__(cls, word: str, meanings: str) -> Self:
+        kind = str.__new__(cls, word)
+        kind._value_ = word
+        means = set(meanings.split())
+        assert means <= cls.__annotations__.keys()
+        for meaning in cls.__annotations__:
+            setattr(kind, meaning, meaning in means)
+        return kind
 
 
 @dataclass(frozen=True, slots=True)

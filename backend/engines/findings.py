@@ -13,8 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from backend.core.clock import now
 from backend.core.i18n import _
 from backend.core.ids import new_id
-from backend.engines import queries
-from backend.engines.dialects.ollama import LEAVES_THE_HOUSE
+from backend.engines import dialects, queries
 from backend.engines.kinds import Kind
 from backend.engines.models import Deployment, Engine, Model, Source
 from backend.engines.pages import UpstreamModel
@@ -60,7 +59,7 @@ async def store(session: AsyncSession, engine_id: UUID, findings: Findings, *, p
         _update(deployment, found)
     for name, model in listed.items():
         if name not in known:
-            for_everybody = not CANNOT_CHAT.search(name) and not LEAVES_THE_HOUSE.search(name)
+            for_everybody = not CANNOT_CHAT.search(name) and dialects.of(engine.spoken_kind).has(name)
             await _add(session, engine, model, publish and for_everybody)
 
 

@@ -42,71 +42,16 @@ class Number(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Metrics:
     """Where a kind tells its numbers, and under which names; of several names the first that is there counts."""
 
     path: str
     names: Mapping[Number, tuple[str, ...]]
+    tells_slots: bool = False
+    """On llama.cpp's pages `/slots` and `/props`."""
+    missing: str = ""
+    """What to do where it does not tell them."""
 
-
-_VLLM = Page(
-    "metrics",
-    {
-        Number.RUNNING: ("vllm:num_requests_running",),
-        Number.WAITING: ("vllm:num_requests_waiting",),
-        Number.KV: ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-        Number.HITS: ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-        Number.QUERIES: ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-        Number.HIT_RATE: ("vllm:gpu_prefix_cache_hit_rate",),
-        Number.TTFT_SUM: ("vllm:time_to_first_token_seconds_sum",),
-        Number.TTFT_COUNT: ("vllm:time_to_first_token_seconds_count",),
-        Number.GENERATED: ("vllm:generation_tokens_total", "vllm:generation_tokens"),
-    },
-)
-
-PAGES: Mapping[str, Page] = {
-    "vllm": _VLLM,
-    "sglang": Page(
-        "metrics",
-        {
-            Number.RUNNING: ("sglang:num_running_reqs",),
-            Number.WAITING: ("sglang:num_queue_reqs",),
-            Number.KV: ("sglang:token_usage",),
-            Number.HIT_RATE: ("sglang:cache_hit_rate",),
-            Number.TTFT_SUM: ("sglang:time_to_first_token_seconds_sum",),
-            Number.TTFT_COUNT: ("sglang:time_to_first_token_seconds_count",),
-            Number.GENERATED: ("sglang:generation_tokens_total",),
-        },
-    ),
-    "trtllm": Page(
-        "prometheus/metrics",
-        {
-            Number.KV: ("trtllm_kv_cache_utilization",),
-            Number.HIT_RATE: ("trtllm_kv_cache_hit_rate",),
-            Number.TTFT_SUM: ("trtllm_time_to_first_token_seconds_sum",),
-            Number.TTFT_COUNT: ("trtllm_time_to_first_token_seconds_count",),
-        },
-    ),
-    "llamacpp": Page(
-        "metrics",
-        {
-            Number.RUNNING: ("llamacpp:requests_processing",),
-            Number.WAITING: ("llamacpp:requests_deferred",),
-            Number.GENERATED: ("llamacpp:tokens_predicted_total",),
-            Number.HITS: ("llamacpp:prompt_tokens_cached_total",),
-            Number.MISSES: ("llamacpp:prompt_tokens_total",),
-        },
-    ),
-    "tgi": Page(
-        "metrics",
-        {
-            Number.RUNNING: ("tgi_batch_current_size",),
-            Number.WAITING: ("tgi_queue_size",),
-            Number.GENERATED: ("tgi_request_generated_tokens_sum",),
-        },
-    ),
-}
-"""Ollama, LM Studio and hosted ones tell nothing; the numbers of a router in front of engines are not the engines'."""
 
 _SHARES = frozenset({Number.KV, Number.HIT_RATE})
 
@@ -164,21 +109,20 @@ class Readings:
 Fetch = Callable[[str], Awaitable[bytes]]
 
 
-async def read(fetch: Fetch, kind: str | None) -> tuple[Numbers, Slots | None] | None:
+async def read(fetch: Fetch, metrics: Metrics | None) -> tuple[Numbers, Slots | None] | None:
     """The numbers of an engine; None where there are none. `fetch` gets a page by its path.
 
     Raises EngineFailed when an engine that could tell them does not.
     """
-    page = PAGES.get(kind or "")
-    if page is None:
+    if metrics is None:
         return None
-    if kind == "llamacpp":
-        return await _of_llamacpp(fetch, page)
-    numbers = parse(await fetch(page.path), page)
+    if metrics.tells_slots:
+        return await _with_slots(fetch, metrics)
+    numbers = parse(await fetch(metrics.path), metrics)
     return (numbers, None) if numbers else None
 
 
-async def _of_llamacpp(fetch: Fetch, page: Page) -> tuple[Numbers, Slots | None]:
+async def _with_slots(fetch: Fetch, metrics: Metrics) -> tuple[Numbers, Slots | None]:
     """Either page may be switched off. A router in front of several models answers them for none."""
     slots = None
     try:
@@ -189,22 +133,22 @@ async def _of_llamacpp(fetch: Fetch, page: Page) -> tuple[Numbers, Slots | None]
     if slots is None:
         slots = read_props(await fetch("props"))
     try:
-        return parse(await fetch(page.path), page), slots
+        return parse(await fetch(metrics.path), metrics), slots
     except EngineFailed:
         if slots is None:
             raise
         return {}, slots
 
 
-def parse(text: bytes, page: Page) -> dict[Number, float]:
+def parse(text: bytes, metrics: Metrics) -> dict[Number, float]:
     """The numbers on a page in the format of Prometheus, those of several engines or models behind it together."""
     found: dict[str, list[float]] = {}
-    for name, digits in _expression(tuple(sorted(_all(page.names.values())))).findall(text):
+    for name, digits in _expression(tuple(sorted(_all(metrics.names.values())))).findall(text):
         value = _number(digits)
         if value is not None:
             found.setdefault(name.decode(), []).append(value)
     numbers: dict[Number, float] = {}
-    for number, names in page.names.items():
+    for number, names in metrics.names.items():
         values = next((found[name] for name in names if name in found), None)
         if values is not None:
             numbers[number] = min(sum(values) / len(values), 1.0) if number in _SHARES else sum(values)

@@ -78,14 +78,14 @@ class Site:
 def read_models(page: Page) -> list[UpstreamModel]:
     """The models on a `/v1/models` page; entries that make no sense are passed over."""
     entries = model_entries(page)
-    lengths = {entry.get("id"): _length(entry) for entry in entries}
+    lengths = {name: _length(entry) for entry in entries if isinstance(name := entry.get("id"), str)}
     models = []
     for entry in entries[:MAX_MODELS]:
         name = entry.get("id")
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or clean(name) != name:
             continue
         # An adapter on vLLM has no length of its own; its base model does.
-        length = _length(entry) or lengths.get(entry.get("parent"))
+        length = _length(entry) or lengths.get(words(entry.get("parent")) or "")
         models.append(UpstreamModel(name, words(entry.get("owned_by")) or "", length, words(entry.get("root"))))
     return models
 

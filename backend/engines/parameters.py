@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from backend.core.errors import BadInput
 from backend.core.i18n import _
+from backend.core.text import decimal, whole
 from backend.engines.request import Thinking
 from backend.engines.snapshot import Offer
 
@@ -71,25 +72,19 @@ AS_THE_MODEL_DOES: Final = Parameters()
 
 
 def typed_temperature(text: str, wrong: dict[str, str]) -> float | None:
-    """None for nothing; a sentence in `wrong` for what is no number of that size. A decimal comma is a point."""
+    """None for nothing; a sentence in `wrong` for what is no number of that size."""
     if not text.strip():
         return None
-    try:
-        number = float(text.replace(",", "."))
-    except ValueError:
-        number = -1
-    if 0 <= number <= MAX_TEMPERATURE:
+    if 0 <= (number := decimal(text)) <= MAX_TEMPERATURE:
         return round(number, 2)
     wrong["temperature"] = _("The temperature is a number from 0 to {most}.").format(most=MAX_TEMPERATURE)
     return None
 
 
 def typed_count(text: str, field: str, most: int, wrong: dict[str, str]) -> int | None:
-    text = text.strip()
-    if not text:
+    if not text.strip():
         return None
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(most)) else 0
-    if 1 <= number <= most:
+    if 1 <= (number := whole(text)) <= most:
         return number
     wrong[field] = _("This is a whole number from 1 to {most:,}.").format(most=most)
     return None

@@ -61,6 +61,6 @@ def delay(interval: float) -> float:
 
 def _until_it_answers(failure: EngineFailed) -> str:
     """One sentence whether a port is closed, filtered or somebody else's, so that no network can be explored."""
-    if failure.kind in (Failure.AUTH, Failure.LOADING):
+    if failure.kind.engines:
         return str(failure)
     return _("No engine answers at this address.")

@@ -1,15 +1,15 @@
 """What admins say of the models people see. Every function runs in the caller's transaction, and tells all processes.
 
-Which engines have a model, and whether it is published at all, is said in `service.py`.
+What they say of engines is in `service.py`.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -20,16 +20,17 @@ from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.core.text import clean, one_line
 from backend.engines import queries
-from backend.engines.findings import MAX_NAME
+from backend.engines.findings import MAX_NAME, display_name
 from backend.engines.models import DefaultModel, Deployment, Model, ModelGroup
 from backend.engines.parameters import ADJUSTABLE, MAX_TOKENS, typed_count, typed_temperature, typed_thinking
-from backend.engines.service import changed
+from backend.engines.service import changed, find_model
 from backend.groups import queries as groups
 
 #: By which people tell models apart at a glance; `web/static/app.css` knows what they look like.
 COLORS: Final = ("petrol", "blue", "plum", "amber", "slate")
 
 MAX_DESCRIPTION, MAX_SYSTEM_PROMPT, MAX_CONCURRENT = 200, 20_000, 10_000
+_LONGEST_MAINTENANCE = timedelta(days=36_500)  # far from the last year that a calendar has
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,36 @@ async def move(session: AsyncSession, model: Model, *, up: bool) -> None:
     await changed(session)
 
 
+async def publish(session: AsyncSession, deployment: Deployment, name: str = "") -> Model:
+    """Let people use what was found. Where there is a model of this name, the engine joins those that serve it."""
+    if deployment.model_id is not None:
+        model = await find_model(session, deployment.model_id)
+        await publish_again(session, model)
+        return model
+    name = one_line(name, MAX_NAME) or display_name(deployment.upstream_name)
+    same_name = await session.scalar(select(Model).where(Model.name == name).with_for_update())
+    model = same_name or Model(id=new_id(), name=name, position=await _next_position(session))
+    model.published = True
+    session.add(model)
+    already = Conflict(_("“{name}” is served by this engine already.").format(name=name))
+    at_once = Conflict(_("Somebody else published “{name}” at the same moment.").format(name=name))
+    with broken(uq_deployments_engine_id=already, uq_models_name=at_once):
+        await session.flush()
+        deployment.model_id = model.id
+        await session.flush()
+    await changed(session)
+    return model
+
+
 async def publish_again(session: AsyncSession, model: Model) -> None:
     """As it was before it was withdrawn; with the engines that it is still linked to."""
     model.published = True
+    await changed(session)
+
+
+async def unpublish(session: AsyncSession, model: Model) -> None:
+    """Nobody can choose it any more. It stays linked to its engines, so that it does not come back by itself."""
+    model.published = False
     await changed(session)
 
 
@@ -169,6 +197,11 @@ def departures(deployment: Deployment) -> list[str]:
     ]
 
 
+async def _next_position(session: AsyncSession) -> int:
+    last = await session.scalar(select(func.max(Model.position)))
+    return 0 if last is None else last + 1
+
+
 def _no_such_model() -> BadInput:
     gone = _("This model is not here any more. Choose another one.")
     return BadInput(gone, fields={"model": gone})
@@ -196,9 +229,12 @@ def _checked_moment(text: str, zone: ZoneInfo, wrong: dict[str, str]) -> datetim
         return None
     try:
         moment = datetime.fromisoformat(text.strip()).replace(tzinfo=zone)
-    except ValueError:
+        moment.astimezone(UTC)  # not every moment is one there, too
+    except (ValueError, OverflowError):
         wrong["maintenance_until"] = _("Write the moment like 2026-12-24T18:00.")
         return None
     if moment <= now():
         wrong["maintenance_until"] = _("This moment has passed already.")
+    elif moment > now() + _LONGEST_MAINTENANCE:
+        wrong["maintenance_until"] = _("This is too far away. Retire the model instead.")
     return moment

@@ -97,9 +97,9 @@ class AnswerReader:
         if self.has_text or self.finish_reason in _WITHOUT_TEXT:
             return None if self.is_whole else failed(Failure.CUT, "the stream ended without a finish reason")
         begin = self._first_bytes.lstrip()
-        if self.is_whole or self.done or begin[:1] in (b"", b":"):
+        if self.is_whole:
             return failed(Failure.EMPTY, "the response ended without any text")
-        if self._saw_data or _is_event_stream(begin):
+        if self.done or self._saw_data or begin[:1] in (b"", b":") or _is_event_stream(begin):
             return failed(Failure.CUT, "the stream ended before any text")
         return failed(Failure.NONSENSE, bounded(begin.decode("utf-8", "replace"), self._secret))
 

@@ -18,14 +18,13 @@ from backend.core.db import DatabaseGone, Sessions
 from backend.core.errors import BadInput
 from backend.core.security import Sealer, Unreadable
 from backend.core.settings import Settings
-from backend.engines import addresses, configured, keys, local, probing, queries, sharing, snapshot
+from backend.engines import addresses, configured, connecting, keys, local, probing, queries, sharing, snapshot
 from backend.engines.addresses import AllowList
 from backend.engines.choosing import NoEngineAvailable
 from backend.engines.client import EngineClient
-from backend.engines.guarding import GuardedResolver
 from backend.engines.known import Known
 from backend.engines.local import LocalServer
-from backend.engines.models import Engine, Source
+from backend.engines.models import Engine
 from backend.engines.probing import Health
 from backend.engines.service import CHANGED
 from backend.engines.snapshot import Endpoint, EngineStatus, Offer, State
@@ -140,19 +139,11 @@ class Registry(Known):
             current = self._watches.get(engine.id)
             if current and (current.url, current.api_key, current.key_is_lost) == (engine.url, api_key, key_is_lost):
                 current.engine = engine
-                _speak(current.client, engine)
+                connecting.speak(current.client, engine)
                 continue
             if current:
                 self._retire(engine.id)
-            client = EngineClient(
-                engine.url,
-                api_key,
-                first_token_seconds=self._settings.first_token_seconds,
-                idle_seconds=self._settings.idle_seconds,
-                # What an admin entered is tested also at the moment of connecting; the deployment is trusted.
-                resolver=GuardedResolver(self.allowed) if engine.source is Source.DATABASE else None,
-            )
-            _speak(client, engine)
+            client = connecting.client_of(engine, api_key, self._settings, self.allowed)
             self._watches[engine.id] = watch = Watch(engine, client, api_key, key_is_lost, self._around)
             self._begin(watch)
 
@@ -237,12 +228,3 @@ class Registry(Known):
 
     def _taken(self) -> list[str]:
         return [engine.url for engine in self._engines]
-
-
-def _speak(client: EngineClient, engine: Engine) -> None:
-    client.speak(
-        engine.spoken_kind,
-        forced=engine.forced_kind is not None,
-        priorities=bool(engine.priorities),
-        session_header=engine.session_header or "",
-    )

@@ -1,4 +1,4 @@
-"""What admins change about engines and models. Every function runs in the caller's transaction.
+"""What admins change about engines. Every function runs in the caller's transaction, and tells all processes.
 
 What the deployment names (`PARLEY_ENGINES`, the embedded engine) is changed there and only read here.
 """
@@ -7,7 +7,7 @@ import re
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.core.bus import notify
@@ -19,7 +19,6 @@ from backend.core.security import Sealer
 from backend.core.text import one_line
 from backend.engines import addresses, keys, queries
 from backend.engines.addresses import AllowList, origin
-from backend.engines.findings import MAX_NAME, display_name
 from backend.engines.kinds import Kind
 from backend.engines.models import Deployment, Engine, Model, Source
 
@@ -73,6 +72,7 @@ async def add_engine(
     session.add(engine)
     with broken(uq_engines_name=_name_taken()):
         await session.flush()
+    await changed(session)
     return engine
 
 
@@ -116,28 +116,33 @@ async def change_engine(
         keys.seal(sealer, engine, api_key)
     with broken(uq_engines_name=_name_taken()):
         await session.flush()
+    await changed(session)
 
 
-def enable(engine: Engine) -> None:
+async def enable(session: AsyncSession, engine: Engine) -> None:
     _only_ours(engine)
     engine.enabled = True
+    await changed(session)
 
 
-def disable(engine: Engine) -> None:
+async def disable(session: AsyncSession, engine: Engine) -> None:
     """Take an engine out of service: nothing new goes there, running answers end as they would have."""
     _only_ours(engine)
     engine.enabled = False
+    await changed(session)
 
 
-def drain(engine: Engine) -> None:
+async def drain(session: AsyncSession, engine: Engine) -> None:
     """Nothing new goes there, and it is still looked at: before a restart, or to see it without work."""
     _only_ours(engine)
     engine.draining = True
+    await changed(session)
 
 
-def undrain(engine: Engine) -> None:
+async def undrain(session: AsyncSession, engine: Engine) -> None:
     _only_ours(engine)
     engine.draining = False
+    await changed(session)
 
 
 async def remove(session: AsyncSession, engine: Engine) -> None:
@@ -145,31 +150,7 @@ async def remove(session: AsyncSession, engine: Engine) -> None:
     _only_ours(engine)
     await session.execute(delete(Engine).where(Engine.id == engine.id))
     await session.execute(queries.withdraw_models_without_deployment())
-
-
-async def publish(session: AsyncSession, deployment: Deployment, name: str = "") -> Model:
-    """Let everybody use what was found. Where there is a model of this name, the engine joins those that serve it."""
-    if deployment.model_id is not None:
-        model = await find_model(session, deployment.model_id)
-        model.published = True
-        return model
-    name = one_line(name, MAX_NAME) or display_name(deployment.upstream_name)
-    same_name = await session.scalar(select(Model).where(Model.name == name).with_for_update())
-    model = same_name or Model(id=new_id(), name=name, position=await _next_position(session))
-    model.published = True
-    session.add(model)
-    already = Conflict(_("“{name}” is served by this engine already.").format(name=name))
-    at_once = Conflict(_("Somebody else published “{name}” at the same moment.").format(name=name))
-    with broken(uq_deployments_engine_id=already, uq_models_name=at_once):
-        await session.flush()
-        deployment.model_id = model.id
-        await session.flush()
-    return model
-
-
-def unpublish(model: Model) -> None:
-    """Nobody can choose it any more. It stays linked to its engines, so that it does not come back by itself."""
-    model.published = False
+    await changed(session)
 
 
 async def find_engine(session: AsyncSession, engine_id: UUID) -> Engine:
@@ -195,11 +176,13 @@ async def find_model(session: AsyncSession, model_id: UUID) -> Model:
 
 def _wrong(*, name: str, api_key: str, kind: str, session_header: str) -> dict[str, str]:
     """A sentence for each field that cannot be used."""
-    wrong = {}
+    wrong: dict[str, str] = {}
     if not name:
         wrong["name"] = _("Please enter a name.")
-    if not is_sendable(api_key):
-        wrong["api_key"] = _("This is not an API key: it has spaces or unusual characters, or is too long.")
+    try:
+        check_key(api_key)
+    except BadInput as refused:
+        wrong |= refused.fields
     if kind and kind not in list(Kind):
         wrong["kind"] = _("Parley knows no engine of this kind.")
     if session_header and (not _HEADER.fullmatch(session_header) or session_header.lower() in _OUR_HEADERS):
@@ -232,12 +215,14 @@ async def _keep_addresses_apart(session: AsyncSession, url: str) -> None:
         raise BadInput(taken, fields={"url": taken})
 
 
-async def _next_position(session: AsyncSession) -> int:
-    last = await session.scalar(select(func.max(Model.position)))
-    return 0 if last is None else last + 1
+def check_key(api_key: str) -> None:
+    """Raises BadInput for what no header can carry."""
+    if not _is_sendable(api_key):
+        wrong = _("This is not an API key: it has spaces or unusual characters, or is too long.")
+        raise BadInput(wrong, fields={"api_key": wrong})
 
 
-def is_sendable(api_key: str) -> bool:
+def _is_sendable(api_key: str) -> bool:
     return len(api_key) <= _MAX_KEY and api_key.isascii() and all("!" <= character <= "~" for character in api_key)
 
 

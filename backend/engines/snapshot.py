@@ -11,7 +11,6 @@ from backend.core.clock import now
 from backend.core.i18n import _
 from backend.engines import dialects
 from backend.engines.client import EngineClient
-from backend.engines.dialects import Dialect
 from backend.engines.events import Failure
 from backend.engines.findings import display_name
 from backend.engines.local import LocalServer
@@ -54,8 +53,9 @@ class Endpoint:
     revision: str | None = None  # of the weights, as the engine tells it
 
     @property
-    def dialect(self) -> Dialect:
-        return dialects.of(self.engine_kind)
+    def without_thinking(self) -> Thinking:
+        """What to wish for where thinking is not worth its time."""
+        return dialects.of(self.engine_kind).without_thinking(self.thinks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,11 @@ class Offer:
     max_concurrent: int | None = None
     maintenance_until: datetime | None = None
     retired: bool = False
-    fallback_id: UUID | None = None
     people: frozenset[UUID] | None = None  # who may use it; None is everybody
 
     def is_for(self, person_id: UUID) -> bool:
         """Whether this person may use it: the one place that decides it."""
         return not self.retired and (self.people is None or person_id in self.people)
-
-    @property
-    def for_everybody(self) -> bool:
-        return self.people is None
 
     @property
     def in_maintenance(self) -> bool:
@@ -110,6 +105,20 @@ class Offer:
     def sees(self) -> bool:
         """Whether pictures may be sent: one engine that takes them is enough, and it is the one that gets them."""
         return any(endpoint.sees for endpoint in self.endpoints)
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that every endpoint reads, of those that tell: what people and programs can count on."""
+        return min(self._windows, default=None)
+
+    @property
+    def widest_window(self) -> int | None:
+        """Tokens of which no endpoint reads more; None while one of them does not tell."""
+        return max(self._windows, default=None) if len(self._windows) == len(self.endpoints) else None
+
+    @property
+    def _windows(self) -> list[int]:
+        return [endpoint.context_length for endpoint in self.endpoints if endpoint.context_length]
 
     @property
     def external(self) -> bool:
@@ -146,13 +155,8 @@ class EngineStatus:
     enabled: bool
     draining: bool
     external: bool
-    has_key: bool
     health: Health
     deployments: tuple[DeploymentStatus, ...]
-
-    @property
-    def changeable(self) -> bool:
-        return self.source is Source.DATABASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,6 @@ class Snapshot:
     engines: tuple[EngineStatus, ...] = ()
     local: tuple[LocalServer, ...] = ()
     by_id: Mapping[UUID, Offer] = field(default_factory=dict)
-    sharing: Sharing = OPEN
 
 
 def build(
@@ -196,7 +199,6 @@ def build(
         tuple(status_of(engine, health_of(engine.id)) for engine in engines),
         local,
         {offer.id: offer for offer in offers},
-        sharing,
     )
 
 
@@ -211,7 +213,6 @@ def status_of(engine: Engine, health: Health) -> EngineStatus:
         enabled=engine.enabled,
         draining=bool(engine.draining),
         external=bool(engine.external),
-        has_key=engine.sealed_api_key is not None,
         health=health,
         deployments=tuple(
             DeploymentStatus(
@@ -276,6 +277,5 @@ def _offer(model: Model, endpoints: list[Endpoint], sharing: Sharing) -> Offer:
         max_concurrent=model.max_concurrent,
         maintenance_until=model.maintenance_until,
         retired=model.retired_at is not None,
-        fallback_id=model.fallback_id,
         people=sharing.people_of(model),
     )

@@ -14,7 +14,7 @@ from backend.core.db import DatabaseGone, Sessions
 from backend.core.errors import BadInput
 from backend.core.i18n import _
 from backend.core.settings import Settings
-from backend.engines import abilities, addresses, configured, findings, metrics, probing
+from backend.engines import abilities, configured, connecting, findings, metrics, probing
 from backend.engines.abilities import Abilities
 from backend.engines.addresses import AllowList
 from backend.engines.breaker import Breakers
@@ -118,10 +118,8 @@ class Watch:
 
     async def _check_address(self) -> None:
         """What an admin entered is checked each time: names move, and the deployment may have narrowed its list."""
-        if self.engine.source is not Source.DATABASE:
-            return
         try:
-            await addresses.check(addresses.parse(self.engine.url), self._around.allowed)
+            await connecting.check_address(self.engine, self._around.allowed)
         except BadInput as refused:
             raise EngineFailed(Failure.UNREACHABLE, str(refused), detail="the address is not allowed") from refused
 
@@ -188,9 +186,9 @@ class Watch:
             return
         ours = self._around.traffic.running_on(self.engine.id)
         try:
-            read = await metrics.read(self.client.numbers, self.engine.spoken_kind)
+            read = await metrics.read(self.client.numbers, self.client.dialect.metrics)
         except EngineFailed as failure:
-            self._tells_numbers = failure.kind in (Failure.UNREACHABLE, Failure.TIMEOUT, Failure.OVERLOADED)
+            self._tells_numbers = failure.kind.passes or failure.kind is Failure.TIMEOUT
             return
         if read is None:
             self._tells_numbers = False

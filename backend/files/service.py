@@ -19,6 +19,7 @@ from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
+from backend.core import locks
 from backend.core.db import Sessions
 from backend.core.errors import BadInput, NotFound, TooLarge, TooMany
 from backend.core.i18n import _, ngettext
@@ -239,8 +240,7 @@ async def _hold(session: AsyncSession, owner_id: UUID) -> None:
     """Until this transaction ends, nobody else stores, copies or frees bytes of this person."""
     # Longer than other locks are waited for: a large file takes a second or two to be stored.
     await session.execute(select(func.set_config("lock_timeout", "9s", True)))
-    key = func.hashtextextended(f"files {owner_id}", 0)
-    await session.execute(select(func.pg_advisory_xact_lock(key)))
+    await locks.hold(session, f"files {owner_id}")
 
 
 def _digest(content: IO[bytes]) -> bytes:

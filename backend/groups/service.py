@@ -13,7 +13,7 @@ from backend.core.db import broken
 from backend.core.errors import BadInput, Conflict, NotFound
 from backend.core.i18n import _
 from backend.core.ids import new_id
-from backend.core.text import one_line
+from backend.core.text import one_line, whole
 from backend.groups import queries
 from backend.groups.models import Group, GroupMember
 
@@ -42,8 +42,7 @@ async def change(session: AsyncSession, group: Group, *, name: str, weight: str)
     wrong = {}
     if not (line := one_line(name, MAX_NAME)):
         wrong["name"] = _("Please enter a name.")
-    number = int(weight) if weight.isascii() and weight.isdigit() and len(weight) <= 3 else 0
-    if not 1 <= number <= MAX_WEIGHT:
+    if not 1 <= (number := whole(weight)) <= MAX_WEIGHT:
         wrong["weight"] = _("Please enter a whole number from 1 to {most}.").format(most=MAX_WEIGHT)
     if wrong:
         raise BadInput(_("Please check the fields below."), fields=wrong)

@@ -23,7 +23,7 @@ from backend.core.text import one_line
 from backend.keys import queries
 from backend.keys.models import ApiKey
 
-TOPIC = "keys"  # {"owner_id": …, "key_id": …}: it was revoked
+TOPIC = "keys"  # {"owner_id": …}: one of theirs was revoked
 
 PREFIX = "pk-parley-"
 """By which a scanner for secrets knows a key that was left in a repository."""
@@ -71,7 +71,7 @@ async def revoke(session: AsyncSession, owner_id: UUID, key_id: UUID) -> ApiKey:
     if key is None:
         raise NotFound(_("There is no such key."))
     key.revoked_at = now()
-    await notify(session, TOPIC, {"owner_id": str(owner_id), "key_id": str(key_id)})
+    await notify(session, TOPIC, {"owner_id": str(owner_id)})
     return key
 
 

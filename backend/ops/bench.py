@@ -10,28 +10,27 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict
 
 from sqlalchemy import select
 
-from backend.bench import running, runs
+from backend.bench import runs
 from backend.bench.alone import alone
 from backend.bench.measuring import Measuring, Target
 from backend.bench.models import BenchRun
 from backend.bench.plan import Plan
 from backend.bench.results import Ended, Level, Measurement
-from backend.bench.running import Room
 from backend.core import db
 from backend.core.db import Sessions
 from backend.core.errors import BadInput, NotFound, Unavailable
 from backend.core.security import Sealer, Unreadable
 from backend.core.settings import Settings
-from backend.engines import addresses, keys
+from backend.engines import addresses, connecting, keys
 from backend.engines.client import EngineClient
 from backend.engines.events import EngineFailed
 from backend.engines.findings import CANNOT_CHAT
 from backend.engines.models import Deployment, Engine
 from backend.engines.pages import MAX_NAME
+from backend.engines.room import Room
 from backend.ops.doctor import secrets_of
 from backend.usage import service as usage
 from backend.usage.models import Cause
@@ -104,7 +103,7 @@ async def room(settings: Settings, where: str, *, database: Callable[[], str], k
     """What a running engine says about its room; None where its kind does not."""
     async with _engine(settings, where, key or Key(), database) as found:
         try:
-            return await running.read(found.client.numbers, found.kind)
+            return await found.client.room()
         except EngineFailed as failure:
             raise Unavailable(f"{found.name}: {failure} ({failure.detail})") from failure
 
@@ -127,33 +126,18 @@ async def _engine(settings: Settings, where: str, key: Key, database: Callable[[
     api_key = key.read()
     if where.startswith(("http://", "https://")):
         url = addresses.parse(where).url
-        async with EngineClient(url, api_key, **_patience(settings)) as client:
+        patience = settings.first_token_seconds, settings.idle_seconds
+        async with EngineClient(url, api_key, first_token_seconds=patience[0], idle_seconds=patience[1]) as client:
             yield await _looked_at(_Found(url, client, None, None, ()))
         return
     pool = db.connect(database(), connections=3)
     try:
         sessions = Sessions(pool)
         engine = await _named(sessions, where)
-        client = EngineClient(engine.url, api_key or _stored_key(settings, engine), **_patience(settings))
-        client.speak(
-            engine.spoken_kind,
-            forced=engine.forced_kind is not None,
-            priorities=engine.priorities,
-            session_header=engine.session_header,
-        )
-        async with client:
+        async with connecting.visiting(engine, api_key or _stored_key(settings, engine), settings) as client:
             yield await _looked_at(_Found(engine.name, client, None, None, (), engine, sessions))
     finally:
         await pool.dispose()
-
-
-class _Patience(TypedDict):
-    first_token_seconds: float
-    idle_seconds: float
-
-
-def _patience(settings: Settings) -> _Patience:
-    return {"first_token_seconds": settings.first_token_seconds, "idle_seconds": settings.idle_seconds}
 
 
 async def _looked_at(found: _Found) -> _Found:

@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from backend.accounts import service
 from backend.core import db, migrations
+from backend.core.errors import BadInput
 from backend.core.security import Sealer, Unreadable
 from backend.core.settings import MissingSecret, Settings, unknown_names
-from backend.engines import keys
-from backend.engines.client import EngineClient
+from backend.engines import connecting, keys
 from backend.engines.events import EngineFailed
 from backend.engines.models import Engine
 
@@ -43,7 +43,7 @@ async def examine(
             if not finding.good:
                 return
         yield await _accounts(engine)
-        async for finding in _engines(engine, sealer):
+        async for finding in _engines(engine, sealer, settings):
             yield finding
     finally:
         await engine.dispose()
@@ -87,16 +87,16 @@ async def _accounts(engine: AsyncEngine) -> Finding:
     return Finding(False, "accounts", "Nobody is administrator yet. `parley setup-link` prints a link that makes one.")
 
 
-async def _engines(engine: AsyncEngine, sealer: Sealer | None) -> AsyncIterator[Finding]:
+async def _engines(engine: AsyncEngine, sealer: Sealer | None, settings: Settings) -> AsyncIterator[Finding]:
     async with db.Sessions(engine).begin() as session:
         rows = list(await session.scalars(select(Engine).where(Engine.enabled).order_by(Engine.name)))
     if not rows:
         yield Finding(False, "engines", "None is in service. Name some in PARLEY_ENGINES, or add them in the pages.")
     for row in rows:
-        yield await _engine(row, sealer)
+        yield await _engine(row, sealer, settings)
 
 
-async def _engine(row: Engine, sealer: Sealer | None) -> Finding:
+async def _engine(row: Engine, sealer: Sealer | None, settings: Settings) -> Finding:
     subject = f"engine {row.name}"
     if sealer is None and row.sealed_api_key:
         return Finding(False, subject, "Its key cannot be opened without the secret key.")
@@ -105,8 +105,8 @@ async def _engine(row: Engine, sealer: Sealer | None) -> Finding:
     except Unreadable:
         return Finding(False, subject, "Its key was stored with another secret key. Enter it again.")
     try:
-        async with EngineClient(row.url, key) as client:
+        async with connecting.visiting(row, key, settings) as client:
             models = [model.id for model in await client.models()]
-    except EngineFailed as problem:
+    except (BadInput, EngineFailed) as problem:
         return Finding(False, subject, f"{row.url}: {problem}")
     return Finding(bool(models), subject, f"{row.url} serves {', '.join(models) or 'no model'}.")

@@ -84,15 +84,28 @@ class Ledger:
             except DatabaseGone:
                 self._noted.set()
                 await asyncio.sleep(self._look_again)
-            except Exception:  # the outermost of its task: a row that cannot be stored must not end the counting
-                log.exception("%d calls could not be counted", len(self._waiting))
-                self._waiting.clear()
 
     async def _write(self) -> None:
+        """Together; where they cannot be, one by one, so that one which cannot be stored takes no other with it."""
         self._noted.clear()
         rows = list(self._waiting)
-        if rows:
+        if not rows or await self._stored(rows):
+            return
+        for row in rows:
+            if not await self._stored([row]):
+                log.error("a call was not counted")
+                self._waiting.popleft()
+
+    async def _stored(self, rows: list[dict[str, Any]]) -> bool:
+        """The first that wait. Raises what `DatabaseGone` names."""
+        try:
             async with self._sessions.begin() as session:
                 await session.execute(_INSERT, rows)
+        except DatabaseGone:
+            raise
+        except Exception:  # the outermost of its task: whatever it is must not end the counting
+            log.warning("%d calls cannot be stored", len(rows), exc_info=True)
+            return False
         for _row in rows:
             self._waiting.popleft()
+        return True

@@ -10,6 +10,8 @@ from backend.engines.events import Usage
 from backend.usage.models import Cause, UsageRecord
 
 _CHARACTERS_PER_TOKEN = 3.5  # of ordinary European prose, for engines that do not count
+_MOST_CHARACTERS_PER_TOKEN = 8  # nothing but white space or one repeated word is written with fewer tokens
+_USUAL_ANSWER = 500  # tokens; how long one gets is only known at its end
 
 
 @dataclass(frozen=True)
@@ -47,3 +49,13 @@ def facts(call: Call, usage: Usage | None, *, prompt_characters: int, written: i
 
 def estimate(characters: int) -> int:
     return round(characters / _CHARACTERS_PER_TOKEN)
+
+
+def at_least(text: str) -> int:
+    """Tokens that `text` cannot have fewer of, whatever it is."""
+    return len(text) // _MOST_CHARACTERS_PER_TOKEN
+
+
+def estimate_cost(prompt_tokens: int, longest_answer: int | None) -> int:
+    """Tokens of prompt and answer, roughly."""
+    return prompt_tokens + min(longest_answer or _USUAL_ANSWER, _USUAL_ANSWER)

@@ -48,3 +48,5 @@ def test_an_engine_that_asks_for_a_pause_gets_it_but_not_for_hours() -> None:
     assert [allowance.limit(8, now) for now in (5.5, 6.0)] == [0, 1]
     allowance.refused(1, 10, 86_400)
     assert allowance.limit(8, 40) >= 1
+    allowance.refused(0, 50, 0)  # "at once" is no answer to somebody who was just refused
+    assert allowance.limit(8, 50.5) == 0

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from backend.bench import capacity, running
+from backend.bench import capacity
 from backend.bench.capacity import GIB, SHAPES, Cache, Machine, Setup, Shape, Weights
 from backend.core.errors import BadInput
-from backend.engines.events import Failure
-from backend.engines.failures import failed
+from backend.engines import dialects
+from backend.engines.client import EngineClient
+from backend.engines.kinds import Kind
+from backend.engines.pages import Page
+from backend.engines.room import Room
 from backend.ops import bench_commands
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "engines"
@@ -145,12 +148,18 @@ def page(name: str) -> bytes:
     return (FIXTURES / name / "body").read_bytes()
 
 
+def told(kind: Kind, body: bytes) -> Room | None:
+    tells = dialects.of(kind).room
+    assert tells is not None
+    return tells.read(Page(body))
+
+
 def test_a_running_vllm_tells_its_room_and_the_arithmetic_agrees() -> None:
-    room = running.of_vllm(page("vllm/metrics-after"))
+    room = told(Kind.VLLM, page("vllm/metrics-after"))
 
     assert room is not None
     assert room.tokens == 728 * 128 == 93_184
-    assert room.people(4096) == 22  # `kv_cache_max_concurrency` says 22.75
+    assert capacity.people_in(room, 4096) == 22  # `kv_cache_max_concurrency` says 22.75
     by_arithmetic = 2 * GIB / capacity.cache_bytes_per_token(SMOLLM2_135M, Cache.F16)
     assert room.tokens == pytest.approx(by_arithmetic, rel=0.002)
 
@@ -158,30 +167,28 @@ def test_a_running_vllm_tells_its_room_and_the_arithmetic_agrees() -> None:
 def test_an_older_vllm_tells_blocks_and_several_cores_add_up() -> None:
     line = b'vllm:cache_config_info{block_size="16",engine="%d",num_gpu_blocks="1952"} 1.0\n'
 
-    room = running.of_vllm(line % 0 + line % 1)
+    room = told(Kind.VLLM, line % 0 + line % 1)
 
     assert room is not None
-    assert (room.tokens, room.people(20_000)) == (2 * 31_232, 3)
+    assert (room.tokens, capacity.people_in(room, 20_000)) == (2 * 31_232, 3)
 
 
 def test_a_running_llama_cpp_tells_its_slots() -> None:
-    room = running.of_llamacpp(page("llamacpp/props"))
+    room = told(Kind.LLAMACPP, page("llamacpp/props"))
 
     assert room is not None
     assert (room.slots, room.context) == (8, 1024)
-    assert (room.people(1024), room.people(1025)) == (8, 0)
+    assert (capacity.people_in(room, 1024), capacity.people_in(room, 1025)) == (8, 0)
 
 
+@pytest.mark.parametrize("kind", [Kind.VLLM, Kind.LLAMACPP])
 @pytest.mark.parametrize(
     "nonsense", [b"", b"null", b"[]", b"{}", b'{"total_slots": "many"}', b"<html>", b"vllm:cache_config_info{} 1\n\xff"]
 )
-def test_nonsense_says_nothing(nonsense: bytes) -> None:
-    assert running.of_vllm(nonsense) is None
-    assert running.of_llamacpp(nonsense) is None
+def test_nonsense_says_nothing(kind: Kind, nonsense: bytes) -> None:
+    assert told(kind, nonsense) is None
 
 
 async def test_other_kinds_are_not_asked() -> None:
-    async def dead(path: str) -> bytes:
-        raise failed(Failure.UNREACHABLE, path)
-
-    assert await running.read(dead, "ollama") is None
+    async with EngineClient("http://127.0.0.1:1", kind=Kind.OLLAMA) as client:
+        assert await client.room() is None

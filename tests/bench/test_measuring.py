@@ -80,6 +80,16 @@ async def test_failures_are_counted_in_words_and_the_others_go_on(quick: FakeEng
     assert [(level.answered, level.failed) for level in found.levels] == [(1, 1), (4, 0)]
 
 
+async def test_a_refusal_is_a_failure_and_no_long_wait_for_the_first_word(quick: FakeEngine) -> None:
+    quick.plan(("Hello.",), Status(429, headers={"Retry-After": "1"}))
+
+    found = await measure(quick, Plan((1,), turns=2))
+
+    (level,) = found.levels
+    assert (level.answered, level.failed, len(quick.requests)) == (1, 1, 3)
+    assert level.first_p95 is not None and level.first_p95 < 1
+
+
 async def test_an_engine_that_fails_at_once_is_told_and_asked_nothing_more(quick: FakeEngine) -> None:
     quick.script = Status(401, {"error": "Unauthorized"})
 

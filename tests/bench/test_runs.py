@@ -8,7 +8,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from backend.accounts.models import User
 from backend.bench import runs
@@ -93,6 +93,17 @@ async def start_when_free(process: Runs, deployment: Deployment, person: User) -
         except Conflict:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
+
+
+async def test_it_is_said_to_be_of_the_kind_that_the_engine_is_treated_as(
+    db: Sessions, make: Callable[..., Runs], deployment: Deployment, carol: User
+) -> None:
+    async with db.begin() as session:
+        await session.execute(update(Engine).values(forced_kind="vllm_router"))
+
+    run = await until_over(db, await make().start(deployment.id, SMALL, carol.id))
+
+    assert run.measurement.kind == "vllm_router"
 
 
 async def test_a_measurement_is_kept_and_its_use_is_counted(

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from backend.conversations.asking import Turn
 from backend.conversations.models import Status
 from backend.core.settings import EngineSetting, Settings
-from backend.engines import service
+from backend.engines import publishing
 from backend.engines.models import Deployment
 from tests.conversations.conftest import Desk
 from tests.fakes.engine import FakeEngine, refusal
@@ -41,7 +41,7 @@ async def both(desk: Desk, engine: FakeEngine, other: FakeEngine) -> dict[str, F
     await desk.registry.first_look()
     async with desk.db.begin() as session:
         for found in (await session.scalars(select(Deployment).where(Deployment.model_id.is_(None)))).all():
-            await service.publish(session, found)
+            await publishing.publish(session, found)
     await desk.registry.reload()
     for each in desk.registry.engines:
         desk.registry.look_now(each.id)
@@ -111,6 +111,18 @@ async def test_an_answer_keeps_who_was_asked_before_it_began(desk: Desk, both: d
     assert answer.provenance["tries"] == [{"engine": favourite, "failure": "overloaded"}]
     assert ("Asked in vain before", favourite) in facts(answer)
     assert "tries" not in (await desk.ended(await desk.ask("Three?", turn.conversation))).provenance
+
+
+async def test_who_is_refused_by_all_waits_in_line_and_is_answered(desk: Desk, both: dict[str, FakeEngine]) -> None:
+    for each in both.values():
+        each.script = ("Yes.",)
+        each.plan(*[refusal(503, "The server is busy.")] * 2)
+
+    answer = await desk.ended(await desk.ask("One?"))
+
+    assert (answer.status, answer.text) == (Status.DONE, "Yes.")
+    assert {each["failure"] for each in answer.provenance["tries"]} == {"overloaded"}
+    assert sum(len(each.questions) for each in both.values()) > 2
 
 
 async def test_a_conversation_goes_on_where_its_beginning_is_cached(desk: Desk, both: dict[str, FakeEngine]) -> None:

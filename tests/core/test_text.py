@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from backend.core.text import clean, one_line
+from backend.core.text import clean, decimal, one_line, whole
 
 # Everything a form or a JSON body can bring, with the awkward ones often.
 awkward = st.text(st.one_of(st.sampled_from("\0\r\n\ud800\udfff \u2028\u00a0a"), st.characters(codec=None)))
@@ -86,3 +86,10 @@ def test_what_fits_is_kept_whole(text: str, limit: int) -> None:
 
     assert line == words if len(words) <= limit else line.endswith("…")
     assert words.startswith(line.removesuffix("…"))
+
+
+def test_a_number_is_read_as_people_type_it_and_what_is_none_is_below_every_field() -> None:
+    assert [whole(text) for text in ("8", " 12 ", "007", "0")] == [8, 12, 7, 0]
+    assert {whole(text) for text in ("", "-1", "1.5", "1e3", "²", "٣", "9" * 16, "x")} == {-1}
+    assert [decimal(text) for text in ("0.7", " 0,7 ", "8")] == [0.7, 0.7, 8.0]
+    assert {decimal(text) for text in ("", "nan", "inf", "-inf", "1e999", "1.2.3", "x")} == {-1}

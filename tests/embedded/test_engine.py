@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from backend.bench import running
 from backend.bench.measuring import Measuring, Target
 from backend.bench.plan import Plan
 from backend.bench.results import Ended
@@ -157,7 +156,7 @@ async def test_it_is_measured_as_people_would_meet_it_and_tells_its_room(address
     async with EngineClient(address, KEY, kind=Kind.LLAMACPP) as client:
         measuring = Measuring(client, Target("embedded", engine.BUNDLED), Plan((1,), turns=1, answer_tokens=16))
         await measuring.run()
-        room = await running.read(client.numbers, Kind.LLAMACPP)
+        room = await client.room()
 
     found = measuring.measurement
     assert found.ended is Ended.DONE, found.problem

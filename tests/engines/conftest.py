@@ -12,7 +12,7 @@ from sqlalchemy import select
 from backend.core.db import Sessions
 from backend.core.security import Sealer
 from backend.core.settings import Settings
-from backend.engines import findings, keys, service
+from backend.engines import findings, keys, publishing
 from backend.engines.findings import Findings
 from backend.engines.local import LocalServer
 from backend.engines.models import Deployment, Engine, Source
@@ -58,13 +58,21 @@ class Ground:
         async with self.db.begin() as session:
             of_name = select(Deployment).where(Deployment.upstream_name == upstream_name, Deployment.model_id.is_(None))
             for deployment in (await session.scalars(of_name)).all():
-                await service.publish(session, deployment)
+                await publishing.publish(session, deployment)
 
 
 @pytest.fixture
 async def ground(db: Sessions) -> AsyncIterator[Ground]:
     async with AsyncExitStack() as stack:
         yield Ground(db, stack)
+
+
+async def looked_at_again(registry: Registry, name: str, times: int = 3) -> None:
+    """For what must not happen: by then, anything that is done as often as looking would have been done."""
+    engine_id = next(engine.id for engine in registry.engines if engine.name == name)
+    for _ in range(times):
+        before = registry.health(engine_id).checked_at
+        await until(lambda before=before: registry.health(engine_id).checked_at != before)  # type: ignore[misc]
 
 
 async def until(condition: Callable[[], object], seconds: float = 10) -> None:

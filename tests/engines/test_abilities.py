@@ -17,7 +17,7 @@ from backend.engines.kinds import Kind
 from backend.engines.models import Deployment
 from backend.engines.registry import Registry
 from tests.engines import strangers
-from tests.engines.conftest import SEALER, Ground, until
+from tests.engines.conftest import SEALER, Ground, looked_at_again, until
 from tests.engines.replay import Recording, recording, serving
 from tests.fakes.engine import FakeEngine, T, event, finish, usage
 from tests.fakes.script import DONE
@@ -168,7 +168,7 @@ async def test_every_published_model_is_tried_once_and_remembered(ground: Ground
     asked = len(engine.probes)
     other = await ground.registry(engine.url)
     await other.first_look()
-    await asyncio.sleep(0.3)
+    await looked_at_again(other, "engine-1")
 
     assert at_first == {"linden": (False, False), "hazel": (False, False)}
     assert asked == len(engine.probes) == 4

@@ -1,9 +1,10 @@
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
 
 from backend.engines.breaker import Breakers
-from backend.engines.events import Failure
+from backend.engines.events import EngineFailed, Failure
 
 HERE, THERE = UUID(int=1), UUID(int=2)
 
@@ -26,11 +27,17 @@ def breakers(clock: Clock) -> Breakers:
     return Breakers(clock, spread=lambda: 1.0)
 
 
-def fail(breakers: Breakers, times: int = 3, failure: Failure = Failure.DEAD) -> None:
+def fail(breakers: Breakers, times: int = 3, failure: Failure = Failure.DEAD, *, speaks: bool = False) -> None:
     for _ in range(times):
-        breakers.begins(HERE)
-        breakers.failed(HERE, failure)
-        breakers.ends(HERE)
+        with suppress(EngineFailed), breakers.answering(HERE):
+            if speaks:
+                breakers.spoke(HERE)
+            raise EngineFailed(failure, "No.")
+
+
+def succeed(breakers: Breakers) -> None:
+    with breakers.answering(HERE):
+        breakers.spoke(HERE)
 
 
 def test_some_failures_in_a_row_open_it_and_only_it(breakers: Breakers) -> None:
@@ -45,10 +52,25 @@ def test_some_failures_in_a_row_open_it_and_only_it(breakers: Breakers) -> None:
 
 def test_an_answer_in_between_begins_the_count_anew(breakers: Breakers) -> None:
     fail(breakers, 2)
-    breakers.succeeded(HERE)
+    succeed(breakers)
     fail(breakers, 2)
 
     assert not breakers.refuses(HERE)
+
+
+def test_one_that_breaks_off_every_answer_in_the_middle_is_left_alone_longer_and_longer(
+    breakers: Breakers, clock: Clock
+) -> None:
+    fail(breakers, 2, Failure.CUT, speaks=True)
+    before = breakers.refuses(HERE)
+    fail(breakers, 1, Failure.CUT, speaks=True)
+    after = breakers.refuses(HERE)
+    clock.seconds += 2
+    fail(breakers, 1, Failure.CUT, speaks=True)
+    clock.seconds += 3
+
+    assert (before, after) == (False, True)
+    assert breakers.refuses(HERE)
 
 
 @pytest.mark.parametrize("failure", [Failure.OVERLOADED, Failure.BAD_REQUEST, Failure.OVERFLOW, Failure.EMPTY])
@@ -66,10 +88,10 @@ def test_after_the_pause_a_single_answer_tries_and_closes_it(breakers: Breakers,
 
     assert too_early
     assert not breakers.refuses(HERE)
-    breakers.begins(HERE)
-    assert breakers.refuses(HERE)  # one tries, the others wait for what comes of it
-    breakers.succeeded(HERE)
-    breakers.ends(HERE)
+    with breakers.answering(HERE):
+        assert breakers.refuses(HERE)  # one tries, the others wait for its first words
+        breakers.spoke(HERE)
+        assert not breakers.refuses(HERE)
     assert not breakers.refuses(HERE)
 
 
@@ -77,10 +99,24 @@ def test_a_try_that_its_reader_stopped_lets_another_try(breakers: Breakers, cloc
     fail(breakers)
     clock.seconds += 3
 
-    breakers.begins(HERE)
-    breakers.ends(HERE)
+    with suppress(GeneratorExit), breakers.answering(HERE):
+        raise GeneratorExit
 
     assert not breakers.refuses(HERE)
+    fail(breakers, 1)
+    assert breakers.refuses(HERE)  # it proved nothing
+
+
+def test_the_end_of_an_answer_that_began_before_it_opened_lets_nobody_in(breakers: Breakers, clock: Clock) -> None:
+    old = breakers.answering(HERE)
+    old.__enter__()
+    fail(breakers)
+    clock.seconds += 3
+
+    with breakers.answering(HERE):
+        old.__exit__(GeneratorExit, GeneratorExit(), None)
+
+        assert breakers.refuses(HERE)
 
 
 def test_each_pause_is_twice_as_long_up_to_two_minutes(breakers: Breakers, clock: Clock) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import time
-from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -38,20 +37,6 @@ from tests.fakes.engine import (
 )
 
 FAMILY = "Grüße 漢字 👩\u200d👩\u200d👧\u200d👦 🌍"
-
-
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries wait as long as they are told, but no longer."""
-    monkeypatch.setattr(client_module, "_pause_before_retry", _without_dice(client_module._pause_before_retry))
-
-
-def _without_dice(pause: Callable[[EngineFailed], float | None]) -> Callable[[EngineFailed], float | None]:
-    def hurried(failure: EngineFailed) -> float | None:
-        found = pause(failure)
-        return found if found is None or failure.retry_after else 0.01
-
-    return hurried
 
 
 async def test_an_answer_comes_piece_by_piece() -> None:
@@ -523,51 +508,7 @@ async def test_a_complete_answer_is_not_spoilt_by_what_follows(monkeypatch: pyte
     assert time.monotonic() - before < 2
 
 
-# Trying again
-
-
-async def test_a_busy_engine_is_asked_once_more() -> None:
-    async with FakeEngine() as engine, EngineClient(engine.url) as client:
-        engine.plan(refusal(503, "The engine is currently busy."), [T("ok"), END])
-
-        heard = await ask(client)
-
-    assert heard.text == "ok"
-    assert len(engine.requests) == 2
-
-
-async def test_an_engine_that_stays_busy_is_asked_twice_and_no_more() -> None:
-    async with FakeEngine() as engine, EngineClient(engine.url) as client:
-        engine.script = refusal(503, "The engine is currently busy.")
-
-        heard = await ask(client)
-
-    assert heard.kind is Failure.OVERLOADED
-    assert len(engine.requests) == 2
-
-
-async def test_a_short_wait_that_is_asked_for_is_waited() -> None:
-    async with FakeEngine() as engine, EngineClient(engine.url) as client:
-        engine.plan(Status(429, headers={"Retry-After": "1"}), [T("ok"), END])
-        before = time.monotonic()
-
-        heard = await ask(client)
-
-    assert heard.text == "ok"
-    assert time.monotonic() - before >= 1
-
-
-async def test_a_long_wait_is_left_to_the_caller() -> None:
-    async with FakeEngine() as engine, EngineClient(engine.url) as client:
-        engine.script = Status(429, headers={"Retry-After": "60"})
-        before = time.monotonic()
-
-        heard = await ask(client)
-
-    assert heard.failure is not None
-    assert (heard.kind, heard.failure.retry_after) == (Failure.OVERLOADED, 60)
-    assert time.monotonic() - before < 1
-    assert len(engine.requests) == 1
+# It is asked once
 
 
 @pytest.mark.parametrize(
@@ -577,10 +518,12 @@ async def test_a_long_wait_is_left_to_the_caller() -> None:
         refusal(401, "no"),
         refusal(404, "The model `x` does not exist."),
         refusal(500, "EngineCore encountered an issue."),
+        refusal(503, "The engine is currently busy."),
         Status(429, {"error": {"message": "Quota", "code": "insufficient_quota"}}),
+        Status(429, headers={"Retry-After": "1"}),
     ],
 )
-async def test_what_would_fail_again_is_not_asked_again(answer: Status) -> None:
+async def test_a_refusal_is_told_at_once_and_left_to_the_caller(answer: Status) -> None:
     async with FakeEngine() as engine, EngineClient(engine.url) as client:
         engine.script = answer
 
@@ -598,13 +541,6 @@ async def test_after_the_first_byte_nothing_is_asked_again() -> None:
 
     assert heard.kind is Failure.CUT
     assert len(engine.requests) == 1
-
-
-async def test_an_engine_that_is_just_starting_is_found_at_the_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_pause_before_retry", lambda failure: 0.4)
-
-    async with FakeEngine(load_seconds=0.2) as engine, EngineClient(engine.url) as client:
-        assert (await ask(client)).failure is None
 
 
 async def test_a_model_that_is_loading_is_told_apart() -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from backend.core.settings import EngineSetting
+from backend.engines import dialects
 from backend.engines.client import EngineClient
 from backend.engines.dialects import ALL, LoadedModel, ModelState
 from backend.engines.events import EngineFailed, Failure
@@ -186,6 +187,13 @@ async def test_loading_what_leaves_the_house_and_asking_an_engine_that_is_away_f
             await client.loaded()
         with pytest.raises(EngineFailed, match="cannot be reached"):
             await client.unload("a")
+
+
+def test_the_wish_not_to_think_is_kept_from_a_strict_kind_whose_model_never_does() -> None:
+    strict, other = dialects.of(Kind.TRTLLM), dialects.of(Kind.VLLM)
+
+    assert [strict.without_thinking(thinks) for thinks in (True, False, None)] == ["off", "", ""]
+    assert [other.without_thinking(thinks) for thinks in (True, False, None)] == ["off", "off", "off"]
 
 
 def states(models: object) -> dict[str, ModelState]:

@@ -201,6 +201,12 @@ def test_entries_that_make_no_sense_are_passed_over() -> None:
     ]
 
 
+def test_what_should_be_a_name_and_is_something_else_is_passed_over() -> None:
+    entries = [{"id": ["a"]}, {"id": {"b": 1}}, {"id": "adapter", "parent": ["a"]}, {"id": "good", "owned_by": []}]
+
+    assert [model.id for model in read_models(Page(json.dumps({"data": entries}).encode()))] == ["adapter", "good"]
+
+
 def test_a_list_without_end_is_read_only_so_far() -> None:
     entries = [{"id": str(number)} for number in range(2_000)]
 

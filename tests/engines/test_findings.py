@@ -8,8 +8,9 @@ from sqlalchemy.orm import selectinload
 
 from backend.core.clock import now
 from backend.core.db import Sessions
-from backend.engines import findings, queries, service
+from backend.engines import findings, publishing, queries, service
 from backend.engines.findings import Findings, display_name
+from backend.engines.kinds import Kind
 from backend.engines.models import Deployment, Engine, Model, Source
 from backend.engines.pages import UpstreamModel
 
@@ -26,10 +27,12 @@ class Rows:
             session.add(engine)
         return engine.id
 
-    async def found(self, engine_id: UUID, *names: str, publish: bool = True, context: int | None = None) -> None:
+    async def found(
+        self, engine_id: UUID, *names: str, publish: bool = True, context: int | None = None, kind: Kind = Kind.VLLM
+    ) -> None:
         models = [UpstreamModel(name, context_length=context) for name in names]
         async with self.db.begin() as session:
-            await findings.store(session, engine_id, Findings("vllm", "0.32", models), publish=publish)
+            await findings.store(session, engine_id, Findings(kind, "0.32", models), publish=publish)
 
     async def models(self) -> list[Model]:
         async with self.db.begin() as session:
@@ -126,7 +129,7 @@ async def test_what_an_admin_withdrew_does_not_come_back(rows: Rows, db: Session
     engine = await rows.engine()
     await rows.found(engine, "linden-32b")
     async with db.begin() as session:
-        service.unpublish(await service.find_model(session, (await rows.models())[0].id))
+        await publishing.unpublish(session, await service.find_model(session, (await rows.models())[0].id))
 
     await rows.found(engine)
     await rows.found(engine, "linden-32b")
@@ -205,16 +208,24 @@ async def test_a_context_length_follows_the_engine_and_is_not_forgotten(rows: Ro
     assert (await rows.deployments())["linden-32b"].context_length == 8192
 
 
-@pytest.mark.parametrize(
-    "name", ["nomic-embed-text:latest", "bge-m3", "qwen3-reranker", "whisper-1", "gpt-oss:120b-cloud"]
-)
-async def test_what_cannot_chat_or_leaves_the_house_is_not_published_by_itself(rows: Rows, name: str) -> None:
+@pytest.mark.parametrize("name", ["nomic-embed-text:latest", "bge-m3", "qwen3-reranker", "whisper-1"])
+async def test_what_cannot_chat_is_not_published_by_itself(rows: Rows, name: str) -> None:
     engine = await rows.engine()
 
     await rows.found(engine, name, "linden-32b")
 
     assert [model.name for model in await rows.models()] == ["linden-32b"]
     assert name in await rows.deployments()
+
+
+async def test_what_leaves_the_house_is_for_the_kind_to_say(rows: Rows) -> None:
+    vllm, ollama = await rows.engine(), await rows.engine("west")
+
+    await rows.found(vllm, "linden-cloud")
+    await rows.found(ollama, "hazel:cloud", kind=Kind.OLLAMA)
+
+    assert [model.name for model in await rows.models()] == ["linden-cloud"]
+    assert "hazel:cloud" in await rows.deployments()
 
 
 async def test_the_embedded_engine_gives_two_models_to_switch_between(rows: Rows) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from backend.engines import metrics
+from backend.engines import dialects, metrics
 from backend.engines.events import EngineFailed, Failure
 from backend.engines.failures import failed
-from backend.engines.metrics import KEPT, PAGES, Number, Readings, Slots, load_of, parse, read
+from backend.engines.metrics import KEPT, Number, Readings, Slots, load_of, parse, read
 from tests.engines.replay import FIXTURES
+
+METRICS = {str(kind): dialect.metrics for kind, dialect in dialects.ALL.items() if dialect.metrics}
 
 
 def recorded(name: str) -> bytes:
@@ -27,7 +29,7 @@ def fetching(**pages: bytes) -> Callable[[str], Awaitable[bytes]]:
 
 
 def test_the_numbers_of_a_real_vllm_and_what_grew_between_two_readings() -> None:
-    before, after = (parse(recorded(f"vllm/metrics-{when}"), PAGES["vllm"]) for when in ("before", "after"))
+    before, after = (parse(recorded(f"vllm/metrics-{when}"), METRICS["vllm"]) for when in ("before", "after"))
 
     load = load_of(after, before, 10)
 
@@ -40,9 +42,9 @@ def test_the_numbers_of_a_real_vllm_and_what_grew_between_two_readings() -> None
 
 async def test_the_numbers_and_slots_of_a_real_llamacpp() -> None:
     pages = {"slots": recorded("llamacpp/slots"), "metrics": recorded("llamacpp/metrics-after")}
-    before = parse(recorded("llamacpp/metrics-before"), PAGES["llamacpp"])
+    before = parse(recorded("llamacpp/metrics-before"), METRICS["llamacpp"])
 
-    found = await read(fetching(**pages), "llamacpp")
+    found = await read(fetching(**pages), METRICS["llamacpp"])
     assert found is not None
     load = load_of(found[0], before, 10, found[1])
 
@@ -58,14 +60,14 @@ async def test_llamacpp_with_its_metrics_or_its_slots_switched_off() -> None:
         b'[{"n_ctx":1000,"is_processing":true,"n_prompt_tokens":300,"next_token":[{"n_decoded":200}]},{"n_ctx":1000}]'
     )
 
-    slots_only = await read(fetching(slots=busy), "llamacpp")
-    props_only = await read(fetching(props=recorded("llamacpp/props")), "llamacpp")
+    slots_only = await read(fetching(slots=busy), METRICS["llamacpp"])
+    props_only = await read(fetching(props=recorded("llamacpp/props")), METRICS["llamacpp"])
 
     assert slots_only == ({}, Slots(2, 1, 0.25))
     assert load_of({}, {}, 10, Slots(2, 1, 0.25)).running == 1
     assert props_only == ({}, Slots(8))
     with pytest.raises(EngineFailed):
-        await read(fetching(), "llamacpp")
+        await read(fetching(), METRICS["llamacpp"])
 
 
 @pytest.mark.parametrize(
@@ -108,15 +110,20 @@ async def test_llamacpp_with_its_metrics_or_its_slots_switched_off() -> None:
 async def test_the_same_things_under_the_names_of_each_kind(
     kind: str, text: bytes, numbers: dict[Number, float]
 ) -> None:
-    found = await read(fetching(**{PAGES[kind].path: text}), kind)
+    found = await read(fetching(**{METRICS[kind].path: text}), METRICS[kind])
 
     assert found is not None
     assert found[0] == pytest.approx(numbers)
 
 
-@pytest.mark.parametrize("kind", ["ollama", "lmstudio", "openai", "vllm_router", "smg", "llmd", None])
-async def test_a_kind_that_tells_nothing_is_not_asked(kind: str | None) -> None:
-    assert await read(fetching(), kind) is None
+@pytest.mark.parametrize("kind", sorted(dialects.ALL.keys() - METRICS.keys()))
+async def test_a_kind_that_tells_nothing_is_not_asked(kind: str) -> None:
+    """A router's numbers are not those of the engines behind it, although it may pass their pages on."""
+    assert await read(fetching(), dialects.of(kind).metrics) is None
+
+
+def test_the_kinds_that_tell_how_busy_they_are() -> None:
+    assert METRICS.keys() == {"vllm", "sglang", "trtllm", "llamacpp", "tgi"}
 
 
 def test_a_counter_that_began_anew_tells_nothing_until_it_grew_again() -> None:
@@ -161,7 +168,7 @@ def test_the_last_sixty_readings_are_kept_and_a_good_one_only_grows_older() -> N
 
 
 @settings(deadline=None)
-@given(st.sampled_from(sorted(PAGES)), st.binary(max_size=2_000))
+@given(st.sampled_from(sorted(METRICS)), st.binary(max_size=2_000))
 @example("vllm", b"vllm:num_requests_running NaN\nvllm:num_requests_waiting -1\nvllm:kv_cache_usage_perc 1e999\n")
 @example("vllm", b"vllm:num_requests_running{ 1 2 3\nvllm:num_requests_running_now 4\n vllm:num_requests_running 5")
 @example("vllm", b"vllm:kv_cache_usage_perc 7\nvllm:num_requests_running 1e300\n")
@@ -171,7 +178,7 @@ def test_the_last_sixty_readings_are_kept_and_a_good_one_only_grows_older() -> N
 def test_whatever_comes_is_no_number_out_of_bounds(kind: str, body: bytes) -> None:
     slots = metrics.read_slots(body) or metrics.read_props(body)
 
-    load = load_of(parse(body, PAGES[kind]), {}, 10, slots)
+    load = load_of(parse(body, METRICS[kind]), {}, 10, slots)
 
     for share in (load.kv, load.hit_rate):
         assert share is None or 0 <= share <= 1
@@ -192,6 +199,6 @@ def test_whatever_comes_is_no_number_out_of_bounds(kind: str, body: bytes) -> No
 def test_a_megabyte_of_malice_takes_no_longer_than_a_megabyte_of_numbers(line: bytes) -> None:
     began = time.process_time()
 
-    parse(line, PAGES["vllm"])
+    parse(line, METRICS["vllm"])
 
     assert time.process_time() - began < 2, "it is read once, which takes hundredths of a second"

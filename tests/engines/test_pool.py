@@ -8,13 +8,17 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy import update
 
+from backend.admission.service import Admission
+from backend.core.bus import Bus
 from backend.core.ids import new_id
 from backend.engines.client import ChatRequest
 from backend.engines.events import Delta, EngineFailed, Failure
 from backend.engines.metrics import Slots
+from backend.engines.models import Model
 from backend.engines.pool import Ask, Pool, Urgency
-from backend.engines.registry import Endpoint, NoEngineAvailable, Registry
+from backend.engines.registry import Endpoint, NoEngineAvailable, Offer, Registry
 from backend.engines.service import find_engine
 from tests.engines import strangers
 from tests.engines.conftest import Ground, until
@@ -40,19 +44,23 @@ class House:
         self.engines = engines
         self.admission = Always()
         self.pool = Pool(registry, self.admission)
+        self.on_request: Callable[[], None] = lambda: None
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         return self.registry.offers[0].endpoints
 
-    async def ask(self, chat: UUID | None = None, told: Told | None = None, *, text: str = "Hi") -> Told:
+    async def ask(
+        self, chat: UUID | None = None, told: Told | None = None, *, text: str = "Hi", offer: Offer | None = None
+    ) -> Told:
         told = told or Told()
 
         async def request(endpoint: Endpoint) -> ChatRequest:
+            self.on_request()
             return ChatRequest(endpoint.upstream_name, [{"role": "user", "content": text}])
 
         ask = Ask(
-            offer=self.registry.offers[0],
+            offer=offer or self.registry.offers[0],
             person_id=new_id(),
             affinity=chat,
             urgency=Urgency.CHAT,
@@ -229,30 +237,117 @@ async def test_a_question_that_kills_engines_does_not_kill_them_all(house: Build
     assert len(set(told.asked)) == len(told.asked) == 3
 
 
-async def test_the_only_engine_is_asked_once_more_after_the_pause_it_asks_for(house: Build) -> None:
+async def test_the_only_engine_is_asked_once_more_after_a_moment_to_start(house: Build) -> None:
     here = await house(1)
-    plan(here.engines[0], busy(1))
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    plan(here.engines[0], refusal(503, "Loading model"))
 
     told = await here.ask()
 
-    assert told.text == "engine-1"
-    assert (told.asked, told.failures) == (["engine-1"], [Failure.OVERLOADED])
-    assert loop.time() - began >= 1
-    assert here.admission.refusals == [1]
+    assert (told.text, told.failures) == ("engine-1", [Failure.LOADING])
+    assert here.admission.entered == 1
 
 
-@pytest.mark.parametrize(("script", "times"), [(refusal(503, "busy"), 2), (busy(30), 1)])
-async def test_the_only_engine_is_not_pestered(house: Build, script: Script, times: int) -> None:
+async def test_the_only_engine_is_not_pestered(house: Build) -> None:
     here = await house(1)
-    plan(here.engines[0], script, 5)
+    plan(here.engines[0], refusal(503, "Loading model"), 5)
 
     with pytest.raises(EngineFailed):
         await here.ask()
 
-    assert len(here.engines[0].requests) == times
+    assert len(here.engines[0].requests) == 2
     assert here.admission.inside == 0
+
+
+@pytest.mark.parametrize("script", [refusal(503, "busy"), busy(1)])
+async def test_who_is_refused_by_all_engines_that_are_left_goes_back_into_line(house: Build, script: Script) -> None:
+    """And not to the one that failed otherwise."""
+    here = await house(2)
+    plan(here.engines[0], script, 2)
+    plan(here.engines[1], (HANG_UP,), 9)
+
+    told = await here.ask(await here.chat_of(1))
+
+    assert told.text == "engine-1"
+    assert told.asked == ["engine-1", "engine-2", "engine-1", "engine-1"]
+    assert told.failures == [Failure.OVERLOADED, Failure.CUT, Failure.OVERLOADED]
+    assert (here.admission.entered, len(here.admission.refusals), here.admission.inside) == (3, 2, 0)
+
+
+async def test_one_that_is_full_beside_another_that_takes_it_lowers_nothing(house: Build) -> None:
+    here = await house(2)
+    plan(here.engines[0], busy(30), 1)
+
+    told = await here.ask(await here.chat_of(1))
+
+    assert told.text == "engine-2"
+    assert here.admission.refusals == []
+
+
+async def test_who_waits_for_a_model_that_is_withdrawn_is_told_so(house: Build) -> None:
+    here = await house(1)
+    offer = here.registry.offers[0]
+    async with here.ground.db.begin() as session:
+        await session.execute(update(Model).values(published=False))
+    await here.registry.reload()
+
+    with pytest.raises(NoEngineAvailable, match="not offered any more"):
+        await here.ask(offer=offer)
+
+    assert here.engines[0].requests == []
+
+
+async def test_who_was_refused_waits_no_longer_than_for_a_first_word(house: Build) -> None:
+    here = await house(1, first_token_seconds=0.3)
+    plan(here.engines[0], refusal(503, "busy"), 9)
+    here.admission.close_after(1)
+
+    with pytest.raises(EngineFailed) as caught:
+        await here.ask()
+
+    assert caught.value.kind is Failure.OVERLOADED
+    assert len(here.engines[0].requests) == 1
+    assert here.admission.inside == 0
+
+
+async def test_an_engine_that_asks_for_more_time_than_that_is_not_waited_for(house: Build) -> None:
+    here = await house(1, first_token_seconds=5)
+    plan(here.engines[0], busy(30), 5)
+
+    with pytest.raises(EngineFailed):
+        await here.ask()
+
+    assert len(here.engines[0].requests) == 1
+
+
+async def test_in_the_real_line_refusals_become_waiting_and_everybody_is_answered(house: Build, database: str) -> None:
+    """An engine that takes one answer at a time, and refuses all others meanwhile."""
+    here = await house(1)
+    engine = here.engines[0]
+    engine.seats, engine.queue = 1, 0
+    engine.hold()
+    async with (
+        Bus(database) as bus,
+        Admission(bus, limit_of=here.registry.limit_of, weight_of=lambda _person: 1, per_person=9) as admission,
+    ):
+        here.pool = Pool(here.registry, admission)
+        asked = asyncio.gather(*(here.ask() for _ in range(4)))
+        await engine.until(lambda engine: engine.counters.rejected >= 3)
+        engine.release()
+        told = await asked
+
+    assert [each.text for each in told] == ["engine-1"] * 4
+    assert engine.counters.rejected < 8  # they wait for their turn, and do not just ask again and again
+
+
+async def test_an_endpoint_is_known_to_be_asked_before_its_request_is_ready(house: Build) -> None:
+    here = await house(2)
+    chat, engine_id = await here.chat_of(1), here.endpoints[0].engine_id
+    seen: list[int] = []
+    here.on_request = lambda: seen.append(here.registry.traffic.running_on(engine_id))
+
+    await here.ask(chat)
+
+    assert seen == [1]
 
 
 # It is left alone for a while

@@ -111,6 +111,8 @@ async def test_what_an_admin_wants_is_kept(db: Sessions, models: dict[str, Model
         ("max_concurrent", {"max_concurrent": "0"}),
         ("maintenance_until", {"maintenance_until": "tomorrow"}),
         ("maintenance_until", {"maintenance_until": "2001-01-01T00:00"}),
+        ("maintenance_until", {"maintenance_until": "9999-12-31T23:59"}),  # west of Greenwich the year 10000
+        ("maintenance_until", {"maintenance_until": "0001-01-01T00:00"}),
         ("system_prompt", {"system_prompt": "x" * 20_001}),
     ],
 )

@@ -10,14 +10,14 @@ from backend.core.db import Sessions
 from backend.core.errors import BadInput
 from backend.core.settings import Settings
 from backend.embedded.postgres import EmbeddedPostgres
-from backend.engines import dialects, service
+from backend.engines import dialects, publishing, service
 from backend.engines.client import ChatRequest
 from backend.engines.events import Delta
 from backend.engines.local import LocalServer
 from backend.engines.models import Deployment, Engine, Model
 from backend.engines.registry import NoEngineAvailable, Registry
 from tests.engines import strangers
-from tests.engines.conftest import SEALER, Ground, until
+from tests.engines.conftest import SEALER, Ground, looked_at_again, until
 
 
 def offered(registry: Registry) -> list[str]:
@@ -178,7 +178,7 @@ async def test_a_kind_the_deployment_set_is_kept(ground: Ground) -> None:
 
     assert (registry.engines[0].kind, registry.engines[0].version) == ("vllm_router", "0.32.0")
     [endpoint] = registry.offers[0].endpoints
-    assert endpoint.dialect is endpoint.client.dialect is dialects.of("vllm_router")
+    assert endpoint.client.dialect is dialects.of("vllm_router")
 
 
 async def test_at_a_start_without_engines_everything_is_as_it_was(ground: Ground) -> None:
@@ -218,7 +218,7 @@ async def test_a_change_here_is_seen_at_once(ground: Ground) -> None:
     await registry.first_look()
 
     async with ground.db.begin() as session:
-        service.unpublish((await session.scalars(select(Model))).one())
+        await publishing.unpublish(session, (await session.scalars(select(Model))).one())
     registry.wake()
 
     await until(lambda: registry.offers == (), seconds=5)
@@ -246,7 +246,7 @@ async def test_an_engine_taken_out_of_service_ends_what_it_began(ground: Ground)
     await engine.until(lambda asked: asked.running == 1)
 
     async with ground.db.begin() as session:
-        service.disable(await service.find_engine(session, engine_id))
+        await service.disable(session, await service.find_engine(session, engine_id))
     await registry.reload()
     offers = registry.offers
     go_on.set()
@@ -259,18 +259,18 @@ async def test_a_removed_engine_is_not_asked_any_more(ground: Ground) -> None:
     server = strangers.WebServer()
     with server.running() as url:
         engine_id = await ground.add("lab", url)
-        registry = await ground.registry()
+        registry = await ground.registry(strangers.nobody())
         await registry.first_look()
 
         async with ground.db.begin() as session:
             await service.remove(session, await service.find_engine(session, engine_id))
         await registry.reload()
-        await asyncio.sleep(0.1)  # a request may have been under way
+        await looked_at_again(registry, "engine-1")  # a request may have been under way
         asked = len(server.asked)
-        await asyncio.sleep(0.3)
+        await looked_at_again(registry, "engine-1")
 
     assert len(server.asked) == asked
-    assert registry.engines == ()
+    assert [engine.name for engine in registry.engines] == ["engine-1"]
 
 
 async def test_a_key_is_not_sent_to_another_address(ground: Ground) -> None:
@@ -278,7 +278,7 @@ async def test_a_key_is_not_sent_to_another_address(ground: Ground) -> None:
     with server.running() as elsewhere:
         engine = await ground.engine(models=["linden"], api_key="sk-1")
         engine_id = await ground.add("lab", engine.url.removesuffix("/v1"), "linden", api_key="sk-1")
-        registry = await ground.registry()
+        registry = await ground.registry(strangers.nobody())
         await registry.first_look()
         before = offered(registry)
 
@@ -287,7 +287,7 @@ async def test_a_key_is_not_sent_to_another_address(ground: Ground) -> None:
             await service.change_engine(session, registry.allowed, SEALER, moved, url=elsewhere)
         await registry.reload()
         await registry.first_look()
-        await asyncio.sleep(0.3)
+        await looked_at_again(registry, "engine-1")
 
     assert before == ["linden"]
     assert problem(registry, "lab") == "The API key has to be entered again."
@@ -360,7 +360,7 @@ async def test_the_registry_survives_a_restart_of_the_database(
     await asyncio.to_thread(postgres.stop)
     engine.models.append("hazel")
     await until(lambda: "database is away" in caplog.text)
-    await asyncio.sleep(0.3)
+    await looked_at_again(registry, "engine-1")
     meanwhile = offered(registry)
     postgres.start()  # not in a thread: the server would end with it
     await until(lambda: len(registry.engines[0].deployments) == 2)
@@ -403,9 +403,10 @@ async def test_a_server_that_may_not_be_added_is_not_shown(ground: Ground) -> No
         allowed = await ground.registry(local=(LocalServer("Ollama", first),), port=port)
         refused = await ground.registry(local=(LocalServer("Ollama", first),), engine_allowed=["10.0.0.0/8"])
         ourselves = await ground.registry(local=(LocalServer("LM Studio", own),), port=port)
-        await until(lambda: allowed.local)
-        await asyncio.sleep(0.2)
+        for registry in (allowed, refused, ourselves):
+            await registry._look_around()
 
+        assert [server.name for server in allowed.local] == ["Ollama"]
         assert refused.local == ()
         assert ourselves.local == ()
 

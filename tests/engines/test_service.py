@@ -1,15 +1,17 @@
+import asyncio
 from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy import select
 
+from backend.core.bus import Bus
 from backend.core.db import Sessions
 from backend.core.errors import BadInput, Conflict, NotFound
 from backend.core.ids import new_id
 from backend.core.security import Sealer
 from backend.core.settings import Settings
-from backend.engines import addresses, findings, keys, service
+from backend.engines import addresses, findings, keys, publishing, service
 from backend.engines.addresses import AllowList
 from backend.engines.findings import Findings
 from backend.engines.models import Deployment, Engine, Model, Source
@@ -45,7 +47,7 @@ async def publish(db: Sessions, engine_id: UUID, upstream_name: str, name: str =
         on_engine = select(Deployment).where(Deployment.engine_id == engine_id)
         deployment = await session.scalar(on_engine.where(Deployment.upstream_name == upstream_name))
         assert deployment is not None
-        return await service.publish(session, deployment, name)
+        return await publishing.publish(session, deployment, name)
 
 
 async def models(db: Sessions) -> list[tuple[str, bool]]:
@@ -176,22 +178,21 @@ async def test_what_the_deployment_set_is_changed_there(db: Sessions, allowed: A
         for change in (
             service.change_engine(session, allowed, SEALER, engine, url="http://10.0.0.2:8000"),
             service.remove(session, engine),
+            service.disable(session, engine),
+            service.enable(session, engine),
         ):
             with pytest.raises(Conflict, match="set by the deployment"):
                 await change
-    with pytest.raises(Conflict):
-        service.disable(engine)
-    with pytest.raises(Conflict):
-        service.enable(engine)
     assert engine.enabled
 
 
-def test_an_engine_is_taken_out_of_service_and_put_back() -> None:
+async def test_an_engine_is_taken_out_of_service_and_put_back(db: Sessions) -> None:
     engine = Engine(id=new_id(), name="east", url="http://10.0.0.1:8000", source=Source.DATABASE, enabled=True)
 
-    service.disable(engine)
-    disabled = engine.enabled
-    service.enable(engine)
+    async with db.begin() as session:
+        await service.disable(session, engine)
+        disabled = engine.enabled
+        await service.enable(session, engine)
 
     assert not disabled
     assert engine.enabled
@@ -232,7 +233,7 @@ async def test_a_withdrawn_model_can_be_published_again(db: Sessions) -> None:
     engine_id = await an_engine(db, "linden")
     first = await publish(db, engine_id, "linden")
     async with db.begin() as session:
-        service.unpublish(await service.find_model(session, first.id))
+        await publishing.unpublish(session, await service.find_model(session, first.id))
     withdrawn = await models(db)
 
     again = await publish(db, engine_id, "linden")
@@ -251,8 +252,28 @@ async def test_joining_an_engine_to_a_model_twice_is_told(db: Sessions) -> None:
     async with db.begin() as session:
         second = (await session.scalars(select(Deployment).where(Deployment.model_id.is_(None)))).one()
         with pytest.raises(Conflict, match="already"):
-            await service.publish(session, second, model.name)
+            await publishing.publish(session, second, model.name)
         await session.rollback()
+
+
+async def test_every_change_is_told_to_all_processes(db: Sessions, allowed: AllowList, database: str) -> None:
+    heard = asyncio.Semaphore(0)
+    async with Bus(database) as bus, asyncio.timeout(10):
+        bus.on(service.CHANGED, lambda _message: heard.release())
+        engine_id = (await add(db, allowed)).id
+        await heard.acquire()
+        for change in (service.disable, service.enable, service.drain, service.undrain, service.remove):
+            async with db.begin() as session:
+                await change(session, await service.find_engine(session, engine_id))
+            await heard.acquire()
+        model = await publish(db, await an_engine(db, "linden"), "linden")
+        await heard.acquire()
+        for withdraw in (publishing.unpublish, publishing.publish_again):
+            async with db.begin() as session:
+                await withdraw(session, await service.find_model(session, model.id))
+            await heard.acquire()
+
+    assert heard.locked(), "each of them once"
 
 
 async def test_ids_of_nothing_are_not_found(db: Sessions) -> None:

@@ -124,11 +124,26 @@ async def test_admins_see_what_was_found_and_under_which_name(client: EngineClie
     linden = a_model("Linden")
     east = an_engine("east", linden, None)
     east.deployments[1].upstream_name = "team/hazel"
-    east.sealed_api_key = b"sealed"
 
     (status,) = build(client, east, away=(east,)).engines
 
-    assert (status.has_key, status.changeable, status.health) == (True, True, AWAY)
+    assert status.health == AWAY
     published, proposed = status.deployments
     assert (published.model_name, published.published) == ("Linden", True)
     assert (proposed.model_id, proposed.published, proposed.proposed_name) == (None, False, "hazel")
+
+
+async def test_a_model_reads_what_all_of_its_engines_read_and_surely_no_more_than_the_widest(
+    client: EngineClient,
+) -> None:
+    linden = a_model("Linden")
+    east, west, silent = (an_engine(name, linden) for name in ("east", "west", "silent"))
+    east.deployments[0].context_length, west.deployments[0].context_length = 8_192, 4_096
+
+    (told,) = build(client, east, west).offers
+    (partly,) = build(client, east, west, silent).offers
+    (unknown,) = build(client, silent).offers
+
+    assert (told.window, told.widest_window) == (4_096, 8_192)
+    assert (partly.window, partly.widest_window) == (4_096, None)
+    assert (unknown.window, unknown.widest_window) == (None, None)

@@ -1,5 +1,6 @@
 """An admission that lets everybody in at once, and remembers what it was told."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from uuid import UUID
@@ -10,9 +11,15 @@ from backend.admission.wishes import Place, Urgency
 class Always:
     def __init__(self) -> None:
         self.inside = 0
+        self.entered = 0
+        self._closes_after: int | None = None
         self.accepted_ones = 0
         self.refusals: list[float | None] = []
         self.tokens: list[int] = []
+
+    def close_after(self, entered: int) -> None:
+        """Nobody else gets in."""
+        self._closes_after = entered
 
     @asynccontextmanager
     async def enter(
@@ -24,6 +31,9 @@ class Always:
         cost: int,
         on_place: Callable[[Place], None],
     ) -> AsyncIterator["Always"]:
+        if self.entered == self._closes_after:
+            await asyncio.Event().wait()
+        self.entered += 1
         self.inside += 1
         try:
             yield self

@@ -19,7 +19,7 @@ from backend.core.db import Sessions, connect
 from backend.core.ids import new_id
 from backend.core.security import Sealer
 from backend.core.settings import EngineSetting, Settings
-from backend.engines import service
+from backend.engines import publishing
 from backend.engines.client import ChatMessage, ChatRequest
 from backend.engines.events import Delta, Event, Usage
 from backend.engines.models import Deployment
@@ -158,7 +158,7 @@ async def _pair(database_url: str, *, slots: int) -> AsyncIterator[Pair]:
 async def _publish(db: Sessions, registry: Registry) -> None:
     async with db.begin() as session:
         for found in (await session.scalars(select(Deployment).where(Deployment.model_id.is_(None)))).all():
-            await service.publish(session, found)
+            await publishing.publish(session, found)
     await registry.reload()
     assert len(registry.offers[0].endpoints) == 2
 

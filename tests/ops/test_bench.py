@@ -15,10 +15,11 @@ from backend import cli
 from backend.bench import plan
 from backend.bench.models import BenchRun
 from backend.core.db import Sessions
-from backend.core.errors import NotFound
+from backend.core.errors import BadInput, NotFound
 from backend.core.security import Sealer
 from backend.core.settings import EngineSetting, Settings
 from backend.engines import configured
+from backend.engines.models import Engine, Source
 from backend.ops import bench
 from backend.usage.models import Cause, UsageRecord
 from tests.fakes.engine import FakeEngine
@@ -114,6 +115,19 @@ async def test_an_engine_is_measured_by_its_name_with_its_key_and_kept(
         used = (await session.scalars(select(UsageRecord))).all()
     assert (run.engine_name, run.upstream_name, run.result["ended"]) == ("lab", "linden", "done")
     assert [(row.cause, row.user_id, row.estimated) for row in used] == [(Cause.BENCH, None, False)] * 4
+
+
+async def test_an_address_that_is_not_allowed_is_not_asked(
+    locked: FakeEngine, db: Sessions, settings: Settings
+) -> None:
+    async with db.begin() as session:
+        session.add(Engine(name="typed", url=locked.url, source=Source.DATABASE))
+    narrow = settings.model_copy(update={"engine_allowed": ("10.0.0.0/8",)})
+
+    with pytest.raises(BadInput):
+        await bench.room(narrow, "typed", database=lambda: settings.database_url)
+
+    assert locked.requests == []
 
 
 def test_ctrl_c_ends_it_cleanly_and_frees_the_engine(locked: FakeEngine) -> None:

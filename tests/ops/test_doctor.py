@@ -6,6 +6,7 @@ from backend.core.security import Sealer
 from backend.core.settings import EngineSetting, Settings
 from backend.embedded.postgres import EmbeddedPostgres
 from backend.engines import configured
+from backend.engines.models import Engine, Source
 from backend.ops import doctor
 
 SECRET = "fedcba9876543210fedcba9876543210"
@@ -87,3 +88,17 @@ async def test_an_empty_database_is_named(settings: Settings, postgres: Embedded
     found = await findings(settings, postgres.app_url("empty"))
 
     assert found["tables"] == (False, "The database is empty. Run `parley migrate` first.")
+
+
+async def test_an_address_that_is_not_allowed_is_not_asked(
+    database: str, db: Sessions, settings: Settings, carol: User
+) -> None:
+    """What an admin typed: a command must not be a way around the list that the pages hold it against."""
+    async with db.begin() as session:
+        session.add(Engine(name="lab", url=settings.engines[0].url, source=Source.DATABASE))
+
+    allowed = await findings(settings, database)
+    refused = await findings(settings.model_copy(update={"engine_allowed": ("10.0.0.0/8",)}), database)
+
+    assert allowed["engine lab"][0]
+    assert not refused["engine lab"][0]

@@ -74,3 +74,12 @@ async def test_while_the_database_is_away_nothing_is_lost_and_nothing_is_counted
         away.is_back = True
 
     assert [row[4] for row in rows(owner_url)] == [1, 2]
+
+
+async def test_a_call_that_cannot_be_stored_takes_no_other_with_it(db: Sessions, alice: User, owner_url: str) -> None:
+    async with Ledger(db) as ledger:
+        for tokens in (1, 1 << 40, 3):  # the second is more than its column holds
+            ledger.note(call(alice), Usage(tokens, 1), prompt_characters=0, written=0)
+
+    assert [row[4] for row in rows(owner_url)] == [1, 3]
+    assert len(ledger) == 0

@@ -10,9 +10,10 @@ import aiohttp
 import pytest
 
 from backend.engines.client import ChatMessage, ChatRequest, EngineClient
+from backend.engines.dialects.vllm import METRICS
 from backend.engines.events import Usage
 from backend.engines.kinds import Kind
-from backend.engines.metrics import PAGES, Number, parse
+from backend.engines.metrics import Number, parse
 from tests.engines.support import ask
 from tests.load import affinity, report
 from tests.load.report import Row
@@ -133,4 +134,4 @@ async def _written(worker: Server) -> float:
 
 async def _numbers(worker: Server) -> dict[Number, float]:
     async with aiohttp.ClientSession() as session, session.get(f"{worker.url}/metrics") as response:
-        return parse(await response.read(), PAGES["vllm"])
+        return parse(await response.read(), METRICS)

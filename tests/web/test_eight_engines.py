@@ -11,7 +11,7 @@ from sqlalchemy import select
 from backend.accounts.models import User
 from backend.core.db import Sessions
 from backend.core.settings import EngineSetting, Settings
-from backend.engines import service
+from backend.engines import publishing
 from backend.engines.models import Deployment
 from tests.conftest import sign_in
 from tests.engines import strangers
@@ -51,7 +51,7 @@ async def publish_all(site: Site) -> None:
     async with site.sessions.begin() as session:
         found = (await session.scalars(select(Deployment).where(Deployment.model_id.is_(None)))).all()
         for deployment in found:
-            await service.publish(session, deployment)
+            await publishing.publish(session, deployment)
     if found:
         await site.registry.reload()
 

@@ -286,7 +286,7 @@ async def test_a_session_that_ends_while_it_is_read_is_not_remembered(
     found = await looking
 
     assert found is not None
-    assert found.ended  # perhaps; whoever opens a stream with it comes back at once and is asked again
+    assert found.doubtful  # perhaps; whoever opens a stream with it comes back at once and is asked again
     assert await find(logins, token) is not found
 
 
@@ -300,7 +300,7 @@ async def test_a_stream_that_opens_with_an_ended_session_ends_at_once(alice: Use
 async def test_what_is_remembered_does_not_grow_for_ever(
     logins: Logins, db: Sessions, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.logins.LONGEST_SECONDS", 0.0)
+    monkeypatch.setattr("web.remembering.LONGEST_SECONDS", 0.0)
     tokens = [await sign_in(db, alice) for _ in range(20)]
 
     found: list[Any] = [await find(logins, token) for token in tokens]
@@ -327,17 +327,17 @@ async def test_after_a_silence_whoever_reads_has_to_show_that_they_may(
 
         assert ended.is_set()
         assert login is not None
-        assert login.ended
+        assert login.doubtful
 
 
 async def test_a_request_that_is_under_way_hears_of_a_sign_out_too(logins: Logins, db: Sessions, alice: User) -> None:
     """Also where what was remembered has run out meanwhile, and another request has looked it up anew."""
     token = await sign_in(db, alice)
     first = await find(logins, token)
-    logins._remembered.clear()
+    logins._known._remembered.clear()
     assert await find(logins, token) is not first
 
     logins._changed({"user_id": str(alice.id), "ended": True})
 
     assert first is not None
-    assert first.ended
+    assert first.doubtful

@@ -17,7 +17,7 @@ from backend.bench.runs import Run
 from backend.core.db import Session, after_commit
 from backend.core.errors import BadInput, Conflict, NotFound
 from backend.core.i18n import _
-from backend.core.text import clean
+from backend.core.text import clean, whole
 from backend.engines.findings import CANNOT_CHAT
 from web.admin.kinds import kind_name
 from web.dependencies import Bench, CurrentUser
@@ -147,9 +147,8 @@ def _deployment(form: SizeForm) -> UUID:
 
 def _plan(form: SizeForm) -> Plan:
     """Raises BadInput also for what is no number."""
-    fields = {name: getattr(form, name) for name in ("people", "turns", "answer_tokens", "seconds")}
-    numbers = {name: int(text) if text.isdecimal() and len(text) < 10 else -1 for name, text in fields.items()}
-    return plan.make(**numbers)
+    fields = {name: whole(getattr(form, name)) for name in ("people", "turns", "answer_tokens", "seconds")}
+    return plan.make(**fields)
 
 
 async def _page(

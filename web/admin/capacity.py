@@ -1,6 +1,5 @@
 """Administration: how many people fit into a GPU. A form that is only read, so every answer has an address."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, TypeVar
@@ -10,11 +9,11 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import HTMLResponse
 
-from backend.bench import capacity, running, words
+from backend.bench import capacity, words
 from backend.bench.capacity import CACHE_NAMES, SHAPES, WEIGHT_NAMES, Cache, Setup, Weights
-from backend.bench.running import Room
 from backend.core.errors import BadInput
 from backend.core.i18n import _
+from backend.core.text import decimal, whole
 from backend.engines.events import EngineFailed
 from backend.engines.registry import Registry
 from web.dependencies import Models
@@ -23,7 +22,6 @@ from web.rendering import page
 router = APIRouter()
 
 _MOST_CHARACTERS = 20
-_TELL = ("vllm", "llamacpp")  # kinds that say how much room they have
 Word = TypeVar("Word", Weights, Cache)
 
 
@@ -113,49 +111,36 @@ async def _told(registry: Registry, engine_id: UUID, setup: Setup | None) -> tup
     if client is None:
         return None, _("There is no such engine in service.")
     try:
-        room: Room | None = await running.read(client.numbers, client.dialect.kind)
+        room = await client.room()
     except EngineFailed as failure:
         return None, f"{name}: {failure}"
     if room is None:
         return None, _("{name} does not say how much room it has.").format(name=name)
     context = setup.context if setup else 8_192
-    rows = [(length, words.people(count)) for length, count in room.by_context()]
+    rows = [(length, words.people(count)) for length, count in capacity.by_context_in(room)]
     return Told(name, words.answer_of(room, context), rows), ""
 
 
 def _tells(registry: Registry, engine_id: UUID) -> bool:
     client = registry.client(engine_id)
-    return client is not None and client.dialect.kind in _TELL and registry.health(engine_id).problem is None
+    return client is not None and client.dialect.room is not None and registry.health(engine_id).problem is None
 
 
 def _setup(form: CapacityForm) -> Setup:
     """Raises BadInput with a sentence for each field that is wrong."""
     return capacity.make(
-        parameters=_number(form.parameters),
-        layers=_whole(form.layers),
-        kv_heads=_whole(form.kv_heads),
-        head_size=_whole(form.head_size),
-        vram=_number(form.vram),
-        gpus=_whole(form.gpus),
-        share=_number(form.share),
-        working=_number(form.working),
-        context=_whole(form.context),
+        parameters=decimal(form.parameters),
+        layers=whole(form.layers),
+        kv_heads=whole(form.kv_heads),
+        head_size=whole(form.head_size),
+        vram=decimal(form.vram),
+        gpus=whole(form.gpus),
+        share=decimal(form.share),
+        working=decimal(form.working),
+        context=whole(form.context),
         weights=_word(Weights, form.weights),
         cache=_word(Cache, form.cache),
     )
-
-
-def _number(text: str) -> float:
-    """What is no number is one that no field allows."""
-    try:
-        number = float(text.replace(",", "."))
-    except ValueError:
-        return -1
-    return -1 if math.isnan(number) else number
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() else -1
 
 
 def _word(kind: type[Word], text: str) -> Word:

@@ -17,6 +17,7 @@ from backend.engines.registry import EngineStatus
 from backend.engines.snapshot import DeploymentStatus
 from web.admin.kinds import kind_name
 from web.admin.sparks import in_a_line
+from web.forms import Choice
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,6 @@ class EngineRow:
     since: datetime | None
     load: str  # in one line
     models: list[ModelRow]
-
-
-@dataclass(frozen=True)
-class Choice:
-    value: str
-    label: str
-    chosen: bool
 
 
 def engine_row(

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
-from uuid import UUID
 
 from fastapi import APIRouter, Depends, Form, Request
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,13 +10,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from backend.core.db import Session
 from backend.core.errors import BadInput
-from backend.core.i18n import _
 from backend.core.text import clean
-from backend.engines import queries, service
+from backend.engines import publishing, queries, service
 from backend.engines.checking import TEST_SECONDS, Report, check_connection
-from backend.engines.models import Deployment, Model
 from backend.engines.registry import Registry
 from backend.engines.snapshot import status_of
+from web.admin.dependencies import OneDeployment, OneModel
 from web.admin.engine_rows import engine_row, kind_choices, refused
 from web.dependencies import Models
 from web.errors import safe_next
@@ -55,17 +53,7 @@ async def _typed(
     return AddForm(clean(name), clean(url), clean(kind), clean(api_key).strip())
 
 
-async def _deployment(deployment_id: UUID, session: Session) -> Deployment:
-    return await service.find_deployment(session, deployment_id)
-
-
-async def _model(model_id: UUID, session: Session) -> Model:
-    return await service.find_model(session, model_id)
-
-
 Typed = Annotated[AddForm, Depends(_typed)]
-OneDeployment = Annotated[Deployment, Depends(_deployment)]
-OneModel = Annotated[Model, Depends(_model)]
 
 
 @router.get("/admin/engines")
@@ -91,7 +79,7 @@ async def add(request: Request, session: Session, registry: Models, form: Typed)
             )
     except BadInput as error:
         return await _page(request, session, registry, status=error.status, errors=error.fields, form=form)
-    return await _done(session)
+    return RedirectResponse("/admin/engines", status_code=303)
 
 
 @router.post("/admin/engines/test")
@@ -101,9 +89,8 @@ async def test_new(request: Request, registry: Models, form: Typed) -> HTMLRespo
 
 
 async def tested(registry: Registry, form: AddForm) -> Report:
-    if not service.is_sendable(form.api_key):
-        return refused(_("This is not an API key: it has spaces or unusual characters, or is too long."))
     try:
+        service.check_key(form.api_key)
         return await check_connection(form.url, form.api_key, kind=form.kind or None, allowed=registry.allowed)
     except BadInput as error:
         return refused(str(error))
@@ -113,22 +100,16 @@ async def tested(registry: Registry, form: AddForm) -> Report:
 async def publish(
     deployment: OneDeployment, session: Session, target: Annotated[str, Form(alias="next")] = "/admin/engines"
 ) -> Response:
-    await service.publish(session, deployment)
-    return await _done(session, safe_next(target))
+    await publishing.publish(session, deployment)
+    return RedirectResponse(safe_next(target), status_code=303)
 
 
 @router.post("/admin/models/{model_id}/unpublish")
 async def unpublish(
     model: OneModel, session: Session, target: Annotated[str, Form(alias="next")] = "/admin/engines"
 ) -> Response:
-    service.unpublish(model)
-    return await _done(session, safe_next(target))
-
-
-async def _done(session: AsyncSession, target: str = "/admin/engines") -> Response:
-    """Every process reads the rows again once they are committed."""
-    await service.changed(session)
-    return RedirectResponse(target, status_code=303)
+    await publishing.unpublish(session, model)
+    return RedirectResponse(safe_next(target), status_code=303)
 
 
 async def _page(

@@ -35,15 +35,6 @@ class DeploymentRow:
     can_pin: bool  # the engine tells something, and it is not what is pinned
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Something that can be ticked or picked; `value` is also what its field is called after."""
-
-    value: str
-    label: str
-    chosen: bool
-
-
 COLOR_NAMES = {
     "": _("None"),
     "petrol": _("Petrol"),
@@ -149,7 +140,7 @@ def deployment_row(deployment: Deployment) -> DeploymentRow:
     return DeploymentRow(
         id=deployment.id,
         engine=engine.name,
-        kind=kind_name(engine.kind),
+        kind=kind_name(engine.spoken_kind),
         version=engine.version,
         upstream_name=deployment.upstream_name,
         revision=deployment.revision,

@@ -24,18 +24,18 @@ from backend.engines.publishing import COLORS, Wishes
 from backend.engines.registry import Registry, State
 from backend.groups import queries as groups
 from backend.groups.models import Group
+from web.admin.dependencies import OneDeployment, OneModel
 from web.admin.model_form import (
     COLOR_NAMES,
     PARAMETER_NAMES,
     THINKING_NAMES,
-    Choice,
     as_it_is,
     deployment_row,
     facts,
     typed,
 )
 from web.dependencies import Models
-from web.forms import plain_form
+from web.forms import Choice, plain_form
 from web.rendering import date_and_time, page, zone_of
 
 router = APIRouter(dependencies=[Depends(plain_form)])
@@ -56,18 +56,6 @@ class ModelRow:
     external: bool  # one of its engines is outside
     is_first: bool
     is_last: bool
-
-
-async def _model(model_id: UUID, session: Session) -> Model:
-    return await service.find_model(session, model_id)
-
-
-async def _deployment(deployment_id: UUID, session: Session) -> Deployment:
-    return await service.find_deployment(session, deployment_id)
-
-
-OneModel = Annotated[Model, Depends(_model)]
-OneDeployment = Annotated[Deployment, Depends(_deployment)]
 
 
 @router.get("/admin/models")

@@ -15,7 +15,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,14 +54,9 @@ _BODY_SECONDS = 60.0
 _MAINTENANCE_SECONDS = 60
 HEARTBEAT_SECONDS = 15.0
 _LOOKS = 3  # in that time
+_LAST_WORD_SECONDS = 3.0
 READER_SECONDS = 60.0
 """How long a client may take nothing: an engine must not work for somebody who does not read."""
-
-#: Failures of an engine that has not done anything yet.
-_DID_NOTHING: Final = frozenset({
-    Failure.UNREACHABLE, Failure.AUTH, Failure.UNKNOWN_MODEL, Failure.OVERFLOW, Failure.BAD_REQUEST,
-    Failure.OVERLOADED, Failure.LOADING,
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,7 +106,9 @@ class Answer(Response):
                 task.cancel()
             results = await asyncio.gather(writer, *others, return_exceptions=True)
         if call.must_end.is_set() and isinstance(results[0], asyncio.CancelledError):
-            await self._fail(InvalidKey(_("This API key was revoked, or its account disabled.")))
+            with suppress(TimeoutError):  # whoever does not read must not keep the call open, and a drain waiting
+                async with asyncio.timeout(_LAST_WORD_SECONDS):
+                    await self._fail(InvalidKey(_("This API key was revoked, or its account disabled.")))
         elif isinstance(results[0], Exception):
             raise results[0]
 
@@ -218,7 +215,7 @@ class _Relay:
             if gathered.ended_by == "abort":  # it went to sleep, or was shut down in an orderly way
                 raise failed(Failure.CUT)
         except EngineFailed as failure:
-            self._asked = self._asked and (gathered.written > 0 or failure.kind not in _DID_NOTHING)
+            self._asked = self._asked and (gathered.written > 0 or not failure.kind.unserved)
             marks = {"user_id": self._call.caller.person_id, "key_id": self._call.caller.key_id}
             engine = self._endpoint.engine_name if self._endpoint else None
             log.warning("an answer for a program broke off: %s", failure.kind, extra=marks | {"engine": engine})

@@ -1,38 +1,28 @@
 """Who is behind an API key, remembered for a few seconds: a program that asks often asks the database seldom.
 
-As with sessions (`web/logins.py`), what is remembered is dropped the moment a key is revoked or its person changes, in
-whichever process that happens, and nothing is remembered while the bus cannot be heard.
+Whatever ends a key or changes its person says so on the bus: `backend/keys/service.py`, `backend/accounts/sessions.py`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from time import monotonic
 from uuid import UUID
-from weakref import WeakSet
 
 from starlette.datastructures import Headers
 
 from backend.accounts import sessions as logins
-from backend.core.bus import Bus, Payload
-from backend.core.clock import now
+from backend.core.bus import Bus
 from backend.core.db import Sessions
 from backend.core.i18n import _
-from backend.core.security import digest
 from backend.keys import service as keys
-from backend.keys.models import ApiKey
 from web.api.errors import InvalidKey
+from web.remembering import Remembered, Remembering, until
 
-LONGEST_SECONDS = 5.0
 
+@dataclass(eq=False)
+class Caller(Remembered):
+    """A key that works, and in whose name."""
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Caller:
-    """A key that worked when it was looked up, and in whose name; `doubtful` once that may not be so any more."""
-
-    person_id: UUID
     key_id: UUID
-    remembered_until: float
-    doubtful: bool = False
 
 
 class Callers:
@@ -40,16 +30,18 @@ class Callers:
 
     def __init__(self, db: Sessions, bus: Bus) -> None:
         self._db = db
-        self._bus = bus
-        self._remembered: dict[bytes, Caller] = {}  # by the digest of the key, in the order of being looked up
-        self._given: WeakSet[Caller] = WeakSet()  # whoever holds one has to hear that it may have ended
-        self._drops = 0
-        bus.on(logins.TOPIC, self._person_changed)
-        bus.on(keys.TOPIC, self._revoked)
+        self._known = Remembering[Caller](bus)
+        self._on_doubt: list[Callable[[UUID | None], None]] = []
+        bus.on(logins.TOPIC, lambda message: self._doubt(UUID(message["user_id"])))
+        bus.on(keys.TOPIC, lambda message: self._doubt(UUID(message["owner_id"])))
         bus.on_reconnect(self._doubt)
 
     def __len__(self) -> int:
-        return len(self._remembered)
+        return len(self._known)
+
+    def on_doubt(self, callback: Callable[[UUID | None], None]) -> None:
+        """Called with a person whose keys may have ended; with None it may be everybody's."""
+        self._on_doubt.append(callback)
 
     async def of(self, headers: Headers) -> Caller:
         """Raises InvalidKey. Only this one header is looked at: a cookie says nothing here, nor does the address."""
@@ -65,50 +57,18 @@ class Callers:
         return caller
 
     async def find(self, secret: str) -> Caller | None:
-        """None for a key that does not work. A remembered one costs no SQL, and neither does what cannot be a key."""
+        """None for a key that does not work. What cannot be one costs no SQL."""
         if not keys.is_well_formed(secret):
             return None
-        key = digest(secret)
-        caller = self._remembered.get(key)
-        if caller is not None and self._bus.connected and monotonic() < caller.remembered_until:
-            return caller
-        drops = self._drops
-        async with self._db.as_worker() as session:
-            row = await keys.find(session, secret)
-        if row is None:
-            return None
-        caller = Caller(row.owner_id, row.id, monotonic() + _seconds_left(row, now()))
-        self._given.add(caller)
-        if drops != self._drops:
-            caller.doubtful = True  # something ended while the row was read, and nobody can tell which came first
-        elif self._bus.connected:
-            self._remember(key, caller)
-        return caller
 
-    def _remember(self, key: bytes, caller: Caller) -> None:
-        self._remembered.pop(key, None)
-        self._remembered[key] = caller
-        moment = monotonic()
-        while (oldest := next(iter(self._remembered))) != key and self._remembered[oldest].remembered_until <= moment:
-            del self._remembered[oldest]
+        async def look_up() -> Caller | None:
+            async with self._db.as_worker() as session:
+                row = await keys.find(session, secret)
+            return Caller(row.owner_id, until(row.expires_at), row.id) if row else None
 
-    def _person_changed(self, message: Payload) -> None:
-        self._doubt(UUID(message["user_id"]))
-
-    def _revoked(self, message: Payload) -> None:
-        self._doubt(UUID(message["owner_id"]))
+        return await self._known.find(secret, look_up)
 
     def _doubt(self, person_id: UUID | None = None) -> None:
-        """Look up anew, with the next request, whose keys these are; without a person everybody's."""
-        self._drops += 1
-        for key, caller in tuple(self._remembered.items()):
-            if person_id in (None, caller.person_id):
-                del self._remembered[key]
-        for caller in self._given:
-            caller.doubtful = caller.doubtful or person_id in (None, caller.person_id)
-
-
-def _seconds_left(row: ApiKey, moment: datetime) -> float:
-    """Not longer than the key itself."""
-    left = (row.expires_at - moment).total_seconds() if row.expires_at else LONGEST_SECONDS
-    return min(LONGEST_SECONDS, left)
+        self._known.drop(person_id)
+        for callback in self._on_doubt:
+            callback(person_id)

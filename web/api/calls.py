@@ -12,14 +12,12 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from backend.accounts import sessions as logins
-from backend.core.bus import Bus, Payload
 from backend.core.db import DatabaseGone, Sessions
 from backend.core.errors import TooMany, Unavailable
 from backend.core.i18n import _
 from backend.core.lifecycle import Lifecycle
 from backend.keys import service as keys
-from web.api.callers import Caller
+from web.api.callers import Caller, Callers
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +42,9 @@ class Call:
 class Calls:
     """`async with` it for as long as requests come."""
 
-    def __init__(self, db: Sessions, bus: Bus, lifecycle: Lifecycle, *, look_again: float = _LOOK_AGAIN) -> None:
+    def __init__(
+        self, db: Sessions, callers: Callers, lifecycle: Lifecycle, *, look_again: float = _LOOK_AGAIN
+    ) -> None:
         self._db = db
         self._lifecycle = lifecycle
         self._look_again = look_again
@@ -52,9 +52,7 @@ class Calls:
         self._doubted: set[UUID] = set()  # people
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        bus.on(logins.TOPIC, self._person_changed)
-        bus.on(keys.TOPIC, self._revoked)
-        bus.on_reconnect(self._doubt_all)
+        callers.on_doubt(self._doubt)
         lifecycle.busy_while(lambda: bool(self._open))
 
     async def __aenter__(self) -> Self:
@@ -91,20 +89,10 @@ class Calls:
             if not mine:
                 self._open.pop(caller.person_id, None)
 
-    def _person_changed(self, message: Payload) -> None:
-        self._doubt(UUID(message["user_id"]))
-
-    def _revoked(self, message: Payload) -> None:
-        self._doubt(UUID(message["owner_id"]))
-
-    def _doubt_all(self) -> None:
-        """What was revoked while the bus was away was not heard."""
-        for person_id in self._open:
-            self._doubt(person_id)
-
-    def _doubt(self, person_id: UUID) -> None:
-        if person_id in self._open:
-            self._doubted.add(person_id)
+    def _doubt(self, person_id: UUID | None) -> None:
+        """Whether their calls may go on; without a person everybody's."""
+        if people := self._open.keys() if person_id is None else self._open.keys() & {person_id}:
+            self._doubted |= people
             self._woken.set()
 
     async def _look_for_ever(self) -> None:

@@ -1,7 +1,7 @@
 """Pictures of a request, drawn anew before an engine sees them, as those that people attach are (`backend/files/`).
 
 Programs send the whole conversation each time, and with it the same pictures; so what was drawn is kept for a while, by
-the digest of what it was drawn from.
+its person and the digest of what it was drawn from: nobody learns from its speed that somebody else has sent it, too.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Pictures:
     def __init__(self, extractor: Extractor, *, kept_bytes: int = KEPT_BYTES) -> None:
         self._extractor = extractor
         self._kept_bytes = kept_bytes
-        self._kept: OrderedDict[bytes, str] = OrderedDict()
+        self._kept: OrderedDict[tuple[UUID, bytes], str] = OrderedDict()
         self._size = 0
         # One after the other for each person: the reader itself sends away who comes with many at once.
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
@@ -37,15 +37,15 @@ class Pictures:
         return {url: await self._draw(url, person_id) for url in dict.fromkeys(urls)}
 
     async def _draw(self, url: str, person_id: UUID) -> str:
-        key = hashlib.sha256(url.encode()).digest()
-        if (kept := self._kept.get(key)) is not None:
-            self._kept.move_to_end(key)
-            return kept
+        key = person_id, hashlib.sha256(url.encode()).digest()
         turn = self._turns.setdefault(person_id, asyncio.Lock())
-        async with turn:
+        async with turn:  # also for the look at what is kept: it may be what is being drawn right now
+            if (kept := self._kept.get(key)) is not None:
+                self._kept.move_to_end(key)
+                return kept
             made = await self._read(await asyncio.to_thread(_decoded, url), person_id)
-        self._keep(key, made)
-        return made
+            self._keep(key, made)
+            return made
 
     async def _read(self, content: bytes, person_id: UUID) -> str:
         if sort_of(content[:HEAD]) != "picture":
@@ -60,7 +60,7 @@ class Pictures:
             raise _unreadable()
         return f"data:image/{found.kind.value};base64,{base64.b64encode(found.content).decode()}"
 
-    def _keep(self, key: bytes, made: str) -> None:
+    def _keep(self, key: tuple[UUID, bytes], made: str) -> None:
         self._size += len(made) - len(self._kept.pop(key, ""))
         self._kept[key] = made
         while self._size > self._kept_bytes:

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Literal
 from uuid import UUID
 
-from backend.conversations.context import at_least
 from backend.core.i18n import _
 from backend.engines.aliases import Aliases
 from backend.engines.client import ChatMessage, ChatRequest, Part
@@ -21,7 +20,7 @@ from backend.engines.events import EngineFailed, Failure, Overflow
 from backend.engines.failures import failed
 from backend.engines.pool import Urgency
 from backend.engines.registry import Endpoint, Offer
-from backend.usage.service import estimate
+from backend.usage.service import at_least, estimate, estimate_cost
 from web.api.errors import Refused
 from web.api.requests import Completion, Message, PicturePart, TextPart
 
@@ -30,7 +29,6 @@ _Content = str | list[Part]
 
 _GAP = "\n\n"
 _PICTURE = 3_500  # characters that take about as many tokens as a picture does
-_USUAL_ANSWER = 500  # tokens
 _NEAR = 0.8  # of the window; from here on an estimate is not trusted
 
 
@@ -70,8 +68,7 @@ class Wish:
 
     @property
     def cost(self) -> int:
-        """Tokens of prompt and answer, roughly."""
-        return estimate(self.characters) + min(self._limit or _USUAL_ANSWER, _USUAL_ANSWER)
+        return estimate_cost(estimate(self.characters), self._limit)
 
     @cached_property
     def affinity(self) -> UUID:

@@ -77,7 +77,7 @@ def _parts(content: object) -> object:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     for part in content if isinstance(content, list) else ():
-        if isinstance(part, dict) and part.get("type") in _PARTS_NOT_YET:
+        if isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in _PARTS_NOT_YET:
             raise _refused(_("Parts of the type “{name}” are not supported yet.").format(name=part["type"]))
     return content
 

@@ -52,14 +52,13 @@ async def complete(request: Request, caller: CurrentCaller, desk: ApiDesk) -> Re
 
 def _model(name: str, offer: Offer) -> dict[str, object]:
     """`name` and `context_length` are beside OpenAI's fields; many clients show them."""
-    windows = [endpoint.context_length for endpoint in offer.endpoints if endpoint.context_length]
     return {
         "id": name,
         "object": "model",
         "created": (offer.id.int >> 80) // 1000,  # a UUIDv7 begins with its time
         "owned_by": "parley",
         "name": offer.name,
-        "context_length": min(windows, default=None),
+        "context_length": offer.window,
     }
 
 

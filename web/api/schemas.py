@@ -45,9 +45,9 @@ def _named(given: object) -> dict[str, JSON]:
     param += ".schema"
     if not isinstance(schema, dict) or (strict is not None and not isinstance(strict, bool)):
         raise Refused(_("This is no JSON schema."), param=param)
+    _walk(schema, param, 0)  # first, because what is nested without end cannot be written out either
     if len(orjson.dumps(schema)) > MOST_BYTES:
         raise Refused(_("A schema has at most {most} kB.").format(most=MOST_BYTES >> 10), param=param)
-    _walk(schema, param, 0)
     made: dict[str, JSON] = {"name": name, "schema": schema}
     return made | {"strict": strict} if strict is not None else made
 

@@ -267,11 +267,10 @@ def gauge(registry: Registry, choices: Sequence[Choice], messages: Sequence[Mess
 
 
 def _window(offer: Offer) -> tuple[int, int] | tuple[None, None]:
-    """What every endpoint of a model can be shown, and how much of it is not kept free for the answer."""
-    windows = [endpoint.context_length for endpoint in offer.endpoints if endpoint.context_length]
-    if not windows:
+    """What a model can be shown, and how much of it is not kept free for the answer."""
+    if offer.window is None:
         return None, None
-    window = context.Window.of(min(windows), offer.max_tokens)
+    window = context.Window.of(offer.window, offer.max_tokens)
     return window.size, window.for_prompt
 
 

@@ -160,13 +160,15 @@ async def show(request: Request, message: OwnMessage, session: Session, turns: R
 
 
 @router.post("/chat/{conversation_id}/messages/{message_id}/delete")
-async def delete_message(request: Request, message: OwnMessage, session: Session, turns: RunningTurns) -> Response:
+async def delete_message(
+    request: Request, message: OwnMessage, session: Session, sessions: AllSessions, turns: RunningTurns
+) -> Response:
+    await session.commit()  # a running answer is ended by somebody else, and nobody holds two connections
     if message.status.running:
-        await session.commit()
         await turns.stop(message)
-        await session.refresh(message)
-    await service.empty(session, message)
-    await session.commit()
+    async with sessions.as_person(message.owner_id) as fresh:
+        stopped = await find_message(fresh, message.owner_id, message.conversation_id, message.id)
+        await service.empty(fresh, stopped)
     return await _whole_thread(request, turns, message.conversation_id, announce="deleted")
 
 
@@ -262,7 +264,7 @@ async def watch(
             await find_message(session, user.id, conversation_id, message_id)
     cursor = Cursor.parse(last_event_id or since)
     events = following.events(request, answer, sessions, turns, titles, cursor)
-    return EventStream(events, until=streams.joined(user.id, lambda: request.state.login.ended))
+    return EventStream(events, until=streams.joined(user.id, lambda: request.state.login.doubtful))
 
 
 def _nothing_asked(request: Request, registry: Registry) -> dict[str, Any]:

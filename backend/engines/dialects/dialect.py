@@ -1,8 +1,8 @@
 """What differs between kinds of engines, as values. A file of this folder holds one kind, or a family of them.
 
 A dialect says what an engine may be sent and in which words (`body`, `headers`), what it tells beside its answers
-(`describe`, `sees`, `version`, `counter`, `health_path`), and what it can be told to do (`lifecycle`). How busy it is
-stands on a page with names of its own: `backend/engines/metrics.py`.
+(`describe`, `sees`, `version`, `counter`, `health_path`, `metrics`, `room`), and what it can be told to do
+(`lifecycle`).
 Reading an answer needs none: `reading.py` understands all of them at once.
 """
 
@@ -19,8 +19,10 @@ from backend.engines.counting import Counter
 from backend.engines.dialects.lifecycle import Lifecycle
 from backend.engines.events import EngineFailed, Failure
 from backend.engines.kinds import Kind
+from backend.engines.metrics import Metrics
 from backend.engines.pages import Site, UpstreamModel
 from backend.engines.request import JSON, ChatRequest, Thinking, checked, prompt_fields
+from backend.engines.room import RoomPage
 
 Fields: TypeAlias = dict[str, JSON]
 
@@ -85,8 +87,9 @@ class Dialect:
     sees: Callable[[Site, str], Awaitable[bool | None]] | None = None
     health_path: str | None = None
     """Asked where an engine that has died may still list its models."""
-    is_front: bool = False
-    """A router: engines stand behind it."""
+    metrics: Metrics | None = None
+    """How busy it is. The numbers of a router in front of engines are not the engines'."""
+    room: RoomPage | None = None
 
     # What it can be told
     lifecycle: Lifecycle | None = None
@@ -128,9 +131,18 @@ class Dialect:
             headers |= dict.fromkeys(self.fairness_headers, _opaque(request.fairness))
         return headers
 
+    def has(self, model: str) -> bool:
+        """False: it only passes it on."""
+        return self.not_here is None or not self.not_here.search(model)
+
+    def without_thinking(self, thinks: bool | None) -> Thinking:
+        """The wish not to think, of a model that `thinks` or not; one that is strict would refuse it for one that does
+        not."""
+        return "off" if thinks or not self.strict else ""
+
     def must_have(self, model: str) -> None:
         """Raises `EngineFailed` for a model that only seems to be here."""
-        if self.not_here is not None and self.not_here.search(model):
+        if not self.has(model):
             sentence = _("This model runs on servers of its maker, so nothing is sent to it.")
             raise EngineFailed(Failure.BAD_REQUEST, sentence, detail="the model leaves the house")
 

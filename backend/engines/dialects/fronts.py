@@ -30,8 +30,9 @@ VLLM_ROUTER = replace(
     refuses_pictures=False,  # any engine may be behind it
     describe=_describe,
     health_path=None,  # it says 503 as soon as one of its workers is away, and answers by the others all the same
+    metrics=None,
+    room=None,
     lifecycle=None,
-    is_front=True,
 )
 
 # It reads a request into fields of its own and may lose those it does not know, the salt and the opening of a turn
@@ -42,7 +43,7 @@ SMG = replace(
     name="SGLang gateway",
     continuation=Continuation.PASSED_OVER,
     version=None,
-    is_front=True,
+    metrics=None,
 )
 
 PRODUCTION_STACK = replace(

@@ -41,6 +41,9 @@ class Lifecycle(Protocol):
     wakes_by_itself: bool
     """A question loads a model that is not there; elsewhere it would wait until an admin loads it."""
 
+    switched_off: str
+    """What to do where it has this switched off; empty for one that always can."""
+
     async def loaded(self, site: Site) -> Sequence[LoadedModel] | None:
         """What is loaded, and what could be where the engine tells that too. None: it has this switched off."""
 

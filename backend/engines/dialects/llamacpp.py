@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from backend.core.i18n import _
 from backend.engines.counting import Counter, field
 from backend.engines.dialects.dialect import Continuation, Dialect, Fields, Version
 from backend.engines.dialects.lifecycle import LoadedModel, ModelState
 from backend.engines.kinds import Kind
-from backend.engines.pages import Site, UpstreamModel, listed, mentions, one_of, told, truth, words
+from backend.engines.metrics import Metrics, Number
+from backend.engines.pages import Page, Site, UpstreamModel, listed, mentions, one_of, told, truth, words
 from backend.engines.request import Thinking
+from backend.engines.room import Room, RoomPage, count
 
 _STATES = {
     "loaded": ModelState.LOADED,
@@ -51,6 +54,7 @@ class Router:
     keeps_warm = False
     whole = False
     wakes_by_itself = True
+    switched_off = _("If you want that, start it as a router, without a model.")
 
     async def loaded(self, site: Site) -> Sequence[LoadedModel] | None:
         entries = [entry for entry in listed(await site.get("models"), "data") if "status" in entry]
@@ -68,6 +72,27 @@ def _state_of(entry: dict[str, object]) -> LoadedModel:
     return LoadedModel(str(entry["id"]), _STATES.get(str(value), ModelState.UNLOADED))
 
 
+_METRICS = Metrics(
+    "metrics",
+    {
+        Number.RUNNING: ("llamacpp:requests_processing",),
+        Number.WAITING: ("llamacpp:requests_deferred",),
+        Number.GENERATED: ("llamacpp:tokens_predicted_total",),
+        Number.HITS: ("llamacpp:prompt_tokens_cached_total",),
+        Number.MISSES: ("llamacpp:prompt_tokens_total",),
+    },
+    tells_slots=True,
+    missing=_("Start it with --metrics, and without --no-slots."),
+)
+
+
+def _room(page: Page) -> Room | None:
+    """Each of its slots has a context of its own."""
+    props = page.json
+    slots, context = count(told(props, "total_slots")), count(told(props, "default_generation_settings", "n_ctx"))
+    return Room(slots=slots, context=context) if slots and context else None
+
+
 LLAMACPP = Dialect(
     kind=Kind.LLAMACPP,
     name="llama.cpp",
@@ -77,5 +102,7 @@ LLAMACPP = Dialect(
     version=Version("props", "build_info"),
     describe=_describe,
     sees=_sees,
+    metrics=_METRICS,
+    room=RoomPage("props", _room),
     lifecycle=Router(),
 )

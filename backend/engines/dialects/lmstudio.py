@@ -63,6 +63,7 @@ class Server:
     keeps_warm = False
     whole = False
     wakes_by_itself = True
+    switched_off = ""
 
     async def loaded(self, site: Site) -> Sequence[LoadedModel] | None:
         found = []

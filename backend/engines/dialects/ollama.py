@@ -74,6 +74,7 @@ class Daemon:
     keeps_warm = True
     whole = False
     wakes_by_itself = True
+    switched_off = ""
 
     async def loaded(self, site: Site) -> Sequence[LoadedModel] | None:
         there = {str(entry.get("name")): entry for entry in listed(await site.get("api/ps"), "models")}

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from backend.core.i18n import _
 from backend.engines.counting import Counter, length_of
 from backend.engines.dialects.dialect import Dialect, Fields, Version
 from backend.engines.kinds import Kind
+from backend.engines.metrics import Metrics, Number
 from backend.engines.pages import Site, UpstreamModel, tokens, told, words
 
 
@@ -30,6 +32,16 @@ def _adjust(options: Fields, _model: str) -> Fields:
     return options | {"response_format": None}
 
 
+_METRICS = Metrics(
+    "metrics",
+    {
+        Number.RUNNING: ("tgi_batch_current_size",),
+        Number.WAITING: ("tgi_queue_size",),
+        Number.GENERATED: ("tgi_request_generated_tokens_sum",),
+    },
+    missing=_("TGI tells it by itself; something in front of it keeps the page /metrics back."),
+)
+
 TGI = Dialect(
     kind=Kind.TGI,
     name="TGI",
@@ -38,4 +50,5 @@ TGI = Dialect(
     version=Version("info", "version"),
     describe=_describe,
     health_path="health",
+    metrics=_METRICS,
 )

@@ -1,7 +1,9 @@
 """TensorRT-LLM (trtllm-serve): any field it does not know is an error, and it tells no context length."""
 
+from backend.core.i18n import _
 from backend.engines.dialects.dialect import Continuation, Dialect, Fields, Version
 from backend.engines.kinds import Kind
+from backend.engines.metrics import Metrics, Number
 from backend.engines.request import Thinking
 
 
@@ -17,6 +19,17 @@ def a_share_of_one(urgency: int) -> float:
     return (0.9, 0.5, 0.1)[min(max(urgency, 0), 2)]
 
 
+_METRICS = Metrics(
+    "prometheus/metrics",
+    {
+        Number.KV: ("trtllm_kv_cache_utilization",),
+        Number.HIT_RATE: ("trtllm_kv_cache_hit_rate",),
+        Number.TTFT_SUM: ("trtllm_time_to_first_token_seconds_sum",),
+        Number.TTFT_COUNT: ("trtllm_time_to_first_token_seconds_count",),
+    },
+    missing=_("Start it with return_perf_metrics: true in its options."),
+)
+
 TRTLLM = Dialect(
     kind=Kind.TRTLLM,
     name="TensorRT-LLM",
@@ -27,4 +40,5 @@ TRTLLM = Dialect(
     continuation=Continuation.REFUSED,
     version=Version("version", "version"),
     health_path="health",
+    metrics=_METRICS,
 )

@@ -6,14 +6,19 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from fastapi import Request
 from sqlalchemy import update
+from starlette.types import Message
 
 from backend.core.db import Sessions
 from backend.engines.models import Model
+from backend.keys import service as keys
+from backend.keys.service import Made
 from tests.fakes.engine import FakeEngine, Pause, refusal
 from tests.site import Site
 from tests.web.api.conftest import MODEL, asked
-from web.api.answering import MOST_BYTES
+from web.api.answering import MOST_BYTES, Answer
+from web.api.callers import Caller
 
 
 @pytest.mark.parametrize(
@@ -137,14 +142,19 @@ async def test_a_programs_system_message_comes_after_the_companys(
 
 async def test_what_an_engine_says_about_itself_stays_here(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     replies = []
-    for status in (400, 401, 404, 422, 429, 500, 503):
+    engine.script = ("Fine.",)
+    for status in (429, 503):  # back in line, until the engine takes it
+        engine.plan(refusal(status, "geheim at 10.0.0.7, key sk-geheim"))
+        replies.append(await http.post("/chat/completions", json=asked()))
+    for status in (400, 401, 404, 422, 500):
         engine.script = refusal(status, "geheim at 10.0.0.7, key sk-geheim")
         replies.append(await http.post("/chat/completions", json=asked()))
 
-    assert [reply.status_code // 100 for reply in replies] == [4, 5, 5, 4, 5, 5, 5]
+    assert [reply.status_code // 100 for reply in replies] == [2, 2, 4, 5, 5, 4, 5]
     for reply in replies:
         assert "geheim" not in reply.text
         assert "10.0.0.7" not in reply.text
+    for reply in replies[2:]:
         assert reply.json()["error"]["message"]
 
 
@@ -176,3 +186,35 @@ async def test_whoever_reads_nothing_keeps_no_engine(
             await asyncio.sleep(0.02)
 
     writer.transport.abort()
+
+
+async def test_a_revocation_does_not_wait_for_whoever_reads_nothing(
+    base: str, engine: FakeEngine, site: Site, key: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("web.api.answering._LAST_WORD_SECONDS", 0.05)
+    engine.script = ("Well, ", Pause(30), "never")
+    body = json.dumps(asked(stream=True)).encode()
+    said: list[Message] = [{"type": "http.request", "body": body}]
+    is_full, never = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> Message:
+        if not said:
+            await never.wait()
+        return said.pop()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            is_full.set()
+            await never.wait()
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+    caller = Caller(key.key.owner_id, 0, key.key.id)
+    answer = Answer(Request(scope, receive), caller, site.state["api"])
+    answering = asyncio.create_task(answer(scope, receive, send))
+    await asyncio.wait_for(is_full.wait(), 5)
+
+    async with site.sessions.as_person(caller.person_id) as session:
+        await keys.revoke(session, caller.person_id, caller.key_id)
+    await asyncio.wait_for(answering, 10)
+
+    assert len(site.state["api"].calls) == 0

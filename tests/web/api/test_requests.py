@@ -168,6 +168,12 @@ def test_a_schema_is_handed_on() -> None:
     assert schemas.checked({"type": "text"}) is None
 
 
+@pytest.mark.parametrize("kind", [["text"], {"a": 1}, 7, None])
+def test_a_part_of_no_type_is_refused(kind: object) -> None:
+    with pytest.raises(Refused):
+        read(messages=said([{"type": kind, "text": "Hello"}]))
+
+
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -182,6 +188,7 @@ def test_a_schema_is_handed_on() -> None:
         schema(type="strin"),
         schema(description="x" * 40_000),
         schema(**nested(13)),
+        schema(**nested(500)),  # deeper than anything that writes JSON goes
     ],
 )
 def test_a_schema_that_could_stop_an_engine_is_refused(wanted: dict[str, Any]) -> None:

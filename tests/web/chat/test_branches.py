@@ -191,6 +191,20 @@ async def test_a_deleted_message_is_gone_and_another_version_takes_its_place(cha
     assert "All messages here were deleted." in await thread(chat, asked)
 
 
+async def test_an_answer_that_is_being_written_can_be_deleted(chat: Chat, engine: FakeEngine) -> None:
+    """From a second tab, where it is not seen to run yet; or by two at once."""
+    engine.plan(["Once ", asyncio.Event()])
+    asked = await chat.ask("Tell me a story.")
+
+    replies = await asyncio.gather(*(chat.browser.post(f"{asked.answer}/delete") for _ in range(2)))
+
+    assert {reply.status_code for reply in replies} == {200}
+    assert "Once" not in await thread(chat, asked)
+    async with asyncio.timeout(20):
+        while engine.running:
+            await asyncio.sleep(0.01)
+
+
 async def test_what_follows_a_deleted_version_can_still_be_reached(chat: Chat, engine: FakeEngine) -> None:
     asked = await asked_and_answered(chat, "One?")
     edited = await edit(chat, asked, "Two?")
