@@ -142,7 +142,7 @@ class Browser:
             base_url=f"http://127.0.0.1:{site.settings.port}",
             cookies={"sid": token} if token else {},
             headers={"sec-fetch-site": "same-origin", "user-agent": "test"},
-            timeout=10,
+            timeout=60,
             verify=False,  # there is no TLS here, and loading the certificates takes longer than most tests
         )
 

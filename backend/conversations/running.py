@@ -74,6 +74,7 @@ class Running:
     is_cancelled: bool = False
     verdict: Status | None = None  # as what; None: its process goes, and another takes it over
     is_ending: bool = False  # the last write has begun; too late to cancel
+    ended_at: float | None = None
 
     def __post_init__(self) -> None:
         self.saved = Saved(len(self.live.text), len(self.live.reasoning))
@@ -115,7 +116,7 @@ class Running:
             "upstream_name": endpoint.upstream_name if endpoint else None,
             "revision": endpoint.revision if endpoint else None,
             "parameters": self.parameters.stored(),
-            "seconds": round(time.monotonic() - self.started, 3),
+            "seconds": round((self.ended_at or time.monotonic()) - self.started, 3),
         }
         if live.first_text_at is not None:
             facts["first_token_seconds"] = round(live.first_text_at - self.started, 3)

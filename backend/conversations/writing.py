@@ -82,7 +82,7 @@ class Writer:
         """To the last row. None: it was left to another process, or somebody else ended it."""
         support_id.set(new_support_id())
         ended = await self._answer(running)
-        running.is_ending = True
+        running.is_ending, running.ended_at = True, time.monotonic()
         if ended is None:
             await self._hand_over(running)
         elif not await self._store_end(running, ended):

@@ -49,9 +49,13 @@ async def press_everything(page: Page, path: str, pressed: set[str]) -> None:
         if loaded := not fresh:
             await visit(page, path)
         controls = page.locator(CONTROLS)
-        left = [
-            (number, kind) for number, kind in enumerate(await controls.evaluate_all(KIND_OF)) if kind not in pressed
-        ]
+        try:
+            kinds = await controls.evaluate_all(KIND_OF)
+        except BrowserError as error:
+            if "most likely because of a navigation" not in error.message:
+                raise
+            continue
+        left = [(number, kind) for number, kind in enumerate(kinds) if kind not in pressed]
         if not left and loaded:
             return
         fresh = False

@@ -330,10 +330,12 @@ async def test_in_the_real_line_refusals_become_waiting_and_everybody_is_answere
         Admission(bus, limit_of=here.registry.limit_of, weight_of=lambda _person: 1, per_person=9) as admission,
     ):
         here.pool = Pool(here.registry, admission)
-        asked = asyncio.gather(*(here.ask() for _ in range(4)))
-        await engine.until(lambda engine: engine.counters.rejected >= 3)
+        first = asyncio.create_task(here.ask())
+        await engine.until(lambda engine: engine.running == 1)
+        others = asyncio.gather(*(here.ask() for _ in range(3)))
+        await engine.until(lambda engine: engine.counters.rejected >= 1, 30)
         engine.release()
-        told = await asked
+        told = [await first, *await others]
 
     assert [each.text for each in told] == ["engine-1"] * 4
     assert engine.counters.rejected < 8  # they wait for their turn, and do not just ask again and again

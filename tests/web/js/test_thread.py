@@ -169,17 +169,26 @@ def test_a_reader_who_scrolled_up_is_left_alone_and_one_at_the_end_stays_there(s
 
     page.mouse.move(700, 300)
     page.mouse.wheel(0, -300)
-    page.wait_for_timeout(200)
-    place = page.evaluate("scrollY")
+    place = where_it_rests(page)
     page.wait_for_timeout(600)
     later = page.evaluate("scrollY")
     page.mouse.wheel(0, 5000)
     finished(page)
-    page.wait_for_timeout(100)
+    where_it_rests(page)
 
     assert at_the_end < 200
     assert place == later
     assert page.evaluate(TO_THE_END) < 2
+
+
+def where_it_rests(page: Page) -> int:
+    """Once the wheel has had its effect, which a browser spreads over some frames."""
+    before, place = None, -1
+    while before != place:
+        before = place
+        page.wait_for_timeout(250)
+        place = page.evaluate("scrollY")
+    return place
 
 
 def test_escape_stops_the_answer_unless_something_is_open(stage: Stage, tab: OpenTab) -> None:
