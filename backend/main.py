@@ -45,6 +45,7 @@ from web.admin import (
     groups as group_pages,
     models as model_pages,
     people as people_pages,
+    trial as trial_pages,
 )
 from web.api import routes as api
 from web.api.answering import MOST_BYTES, Desk
@@ -106,6 +107,7 @@ def create_app(
         people_pages.router,
         group_pages.router,
         model_pages.router,
+        trial_pages.router,
         bench_pages.router,
         capacity_pages.router,
         engine_pages.router,  # before the next one, to which “test” would be an id
@@ -200,6 +202,7 @@ async def _open(
         "lifecycle": lifecycle,
         "bus": bus,
         "sessions": sessions,
+        "direct": direct,
         "passwords": hasher,
         "lifetime": Lifetime(
             idle=timedelta(hours=settings.session_idle_hours), absolute=timedelta(days=settings.session_days)

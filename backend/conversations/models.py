@@ -5,7 +5,17 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, Integer, String, UniqueConstraint, text
+from sqlalchemy import (
+    CheckConstraint,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    SmallInteger,
+    String,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -90,11 +100,13 @@ class Message(Row):
             unique=True,
             postgresql_where=text("status IN ('queued', 'streaming')"),
         ),
+        Index("ix_messages_model_id", "model_id", "created_at"),
         Index("uq_messages_send_key", "owner_id", "send_key", unique=True),
         CheckConstraint("speaker = 'model' OR status = 'done'", name="question_is_done"),
         CheckConstraint("deleted_at IS NULL OR text = '' AND reasoning = ''", name="deleted_is_empty"),
         CheckConstraint("deleted_at IS NULL OR status NOT IN ('queued', 'streaming')", name="deleted_has_ended"),
         CheckConstraint("(speaker = 'person') = (send_key IS NOT NULL)", name="question_has_key"),
+        CheckConstraint("rating IS NULL OR rating IN (-1, 1) AND speaker = 'model'", name="rating"),
         CheckConstraint("(status IN ('queued', 'streaming')) = (finished_at IS NULL)", name="finished"),
     )
 
@@ -115,11 +127,12 @@ class Message(Row):
     reasoning: Mapped[str] = mapped_column(default="")
     reason: Mapped[str] = mapped_column(String(MAX_REASON), default="")  # a sentence: why it did not end well
     ended_by: Mapped[str | None] = mapped_column(String(40))  # the engine's finish reason
-    model_id: Mapped[UUID | None] = mapped_column(ForeignKey("models.id", ondelete="SET NULL"), index=True)
+    model_id: Mapped[UUID | None] = mapped_column(ForeignKey("models.id", ondelete="SET NULL"))
     model_name: Mapped[str] = mapped_column(String(100), default="")  # as it was called then
     provenance: Mapped[dict[str, Any]] = mapped_column(JSONB, default=dict)
     instruction: Mapped[str] = mapped_column(default="")  # what was asked beside the question: "shorter, please"
     parameters: Mapped[dict[str, Any]] = mapped_column(JSONB, server_default="{}")  # as its person chose them
+    rating: Mapped[int | None] = mapped_column(SmallInteger)  # 1: its person found it good, -1: bad
     context_tokens: Mapped[int | None]  # prompt and answer together, as the engine counted them
     context_from: Mapped[UUID | None]  # the first message the engine was shown; None: from the beginning
 

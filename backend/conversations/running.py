@@ -110,6 +110,7 @@ class Running:
         same of what it began with."""
         live, endpoint = self.live, self.endpoint
         facts: dict[str, Any] = {
+            "deployment": str(endpoint.deployment_id) if endpoint else None,
             "engine": endpoint.engine_name if endpoint else None,
             "engine_kind": endpoint.engine_kind if endpoint else None,
             "engine_version": endpoint.engine_version if endpoint else None,

@@ -57,6 +57,7 @@ async def empty(session: AsyncSession, message: Message) -> None:
         raise Conflict(_("This answer is still being written. Stop it first."))
     versions = (await session.scalars(queries.versions(message))).all()
     message.text = message.reasoning = message.instruction = message.reason = ""
+    message.rating = None
     message.deleted_at = now()
     counted = queries.counted_below(message)  # they would count what is no longer sent, and leave no room for other
     await session.execute(update(Message).where(Message.id.in_(counted)).values(context_tokens=None))
@@ -65,6 +66,13 @@ async def empty(session: AsyncSession, message: Message) -> None:
         place = versions.index(message.id)
         beside = versions[place - 1] if place else versions[1]
         await show(session, await session.get_one(Message, beside))
+
+
+def rate(message: Message, rating: int | None) -> None:
+    """Say that an answer is good (1) or bad (-1), or take it back (None). Raises Conflict where there is none."""
+    if message.status.running or message.deleted_at:
+        raise Conflict(_("There is no answer here that could be rated."))
+    message.rating = rating
 
 
 async def fork(session: AsyncSession, message: Message) -> Conversation:
@@ -103,5 +111,6 @@ def _copy(message: Message, conversation_id: UUID, copies: dict[UUID, UUID]) -> 
         "parent_id": copies.get(message.parent_id) if message.parent_id else None,
         "context_from": copies.get(message.context_from) if message.context_from else None,
         "send_key": new_id() if message.speaker is Speaker.PERSON else None,
+        "rating": None,  # it was given once
     }
     return Message(**values)

@@ -104,7 +104,8 @@ RETURNING attempt, text, reasoning, provenance, parameters
 MESSAGES: Final[LiteralString] = """
 SELECT id, parent_id, speaker, text, instruction, context_tokens, context_from,
        EXISTS (SELECT FROM files WHERE message_id = messages.id) AS has_files,
-       (SELECT disabled_at IS NULL FROM users WHERE users.id = messages.owner_id) AS is_welcome
+       (SELECT disabled_at IS NULL FROM users WHERE users.id = messages.owner_id) AS is_welcome,
+       model_id, (provenance->>'deployment')::uuid AS deployment_id
 FROM messages WHERE conversation_id = %(chat)s
 """
 

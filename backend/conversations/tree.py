@@ -34,6 +34,8 @@ class PathRow(NamedTuple):
     context_from: UUID | None = None
     has_files: bool = False
     is_welcome: bool = True  # its owner may still have answers
+    model_id: UUID | None = None
+    deployment_id: UUID | None = None  # where an answer came from
 
 
 def path(messages: Iterable[N], leaf_id: UUID | None) -> list[N]:

@@ -137,6 +137,7 @@ class Writer:
             on_endpoint=partial(self._goes_to, running),
             on_failure=partial(_note_try, running),
             continues=running.goes_on,
+            began_on=_began_on(running.offer.id, rows),
             shows=any(row.has_files for row in rows),
         )
         while True:
@@ -309,6 +310,11 @@ def _note_try(running: Running, endpoint: Endpoint, failure: EngineFailed) -> No
     tried = {"engine": endpoint.engine_name, "failure": failure.kind.value}
     if tried not in running.tries[-1:]:  # who waits for a full engine is refused by it again and again
         running.tries.append(tried)
+
+
+def _began_on(model_id: UUID, rows: Sequence[PathRow]) -> list[UUID]:
+    """The deployments that answered for this model on the path, the first one first."""
+    return [row.deployment_id for row in rows if row.model_id == model_id and row.deployment_id]
 
 
 def _cost(running: Running, rows: Sequence[PathRow]) -> int:

@@ -21,6 +21,15 @@ class Source(StrEnum):
     DATABASE = "database"
 
 
+class Stage(StrEnum):
+    """Of a revision, which is what the deployments of one model in one stage have in common."""
+
+    CURRENT = "current"
+    TRIAL = "trial"  # for a share of new conversations, or for one group; see `trials.py`
+    FORMER = "former"  # replaced by a trial that was promoted; conversations that began there stay
+    WITHDRAWN = "withdrawn"  # a trial that was rolled back: nobody goes there
+
+
 class Engine(Row):
     __tablename__ = "engines"
 
@@ -52,6 +61,7 @@ class Model(Row):
         CheckConstraint("max_tokens IS NULL OR max_tokens > 0", name="max_tokens"),
         CheckConstraint("max_concurrent IS NULL OR max_concurrent > 0", name="max_concurrent"),
         CheckConstraint("fallback_id <> id", name="fallback"),
+        CheckConstraint("trial_share BETWEEN 0 AND 100", name="trial_share"),
     )
 
     name: Mapped[str] = mapped_column(String(100), unique=True)
@@ -70,6 +80,11 @@ class Model(Row):
     retired_at: Mapped[datetime | None]  # nobody can choose it any more; chats that used it go on with the fallback
     fallback_id: Mapped[UUID | None] = mapped_column(ForeignKey("models.id", ondelete="SET NULL"), index=True)
     for_everybody: Mapped[bool] = mapped_column(default=True)  # else for the groups in `model_groups`
+    trial_share: Mapped[int] = mapped_column(
+        default=0, server_default="0"
+    )  # per cent of new conversations that try a new revision
+    trial_group_id: Mapped[UUID | None] = mapped_column(ForeignKey(Group.id, ondelete="SET NULL"), index=True)
+    trial_since: Mapped[datetime | None]  # answers are compared from then on
 
     deployments: Mapped[list["Deployment"]] = relationship(back_populates="model", lazy="raise", passive_deletes=True)
 
@@ -117,6 +132,7 @@ class Deployment(Row):
     revision: Mapped[str | None] = mapped_column(String(300))  # of the weights, as the engine tells it
     pinned_revision: Mapped[str | None] = mapped_column(String(300))  # what it should be
     pinned_version: Mapped[str | None] = mapped_column(String(80))  # of the engine, likewise
+    stage: Mapped[Stage] = mapped_column(words(Stage, "stage"), default=Stage.CURRENT, server_default="current")
 
     engine: Mapped[Engine] = relationship(back_populates="deployments", lazy="raise")
     model: Mapped[Model | None] = relationship(back_populates="deployments", lazy="raise")

@@ -12,7 +12,7 @@ Leaving `answer()` in any way closes the engine's connection and gives the place
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -20,6 +20,7 @@ from uuid import UUID
 
 from backend.admission.wishes import Place, Urgency
 from backend.core.i18n import _
+from backend.engines import trials
 from backend.engines.client import ChatRequest
 from backend.engines.events import EngineFailed, Event, Failure, Usage
 from backend.engines.registry import Endpoint, NoEngineAvailable, Offer, Registry
@@ -64,6 +65,7 @@ class Ask:
     on_place: Callable[[Place], None]
     on_endpoint: Callable[[Endpoint], None]  # called again with each try
     continues: bool = False  # it goes on with an answer that broke off, which not every endpoint can
+    began_on: Sequence[UUID] = ()  # deployments that answered in its conversation before, the first one first
     shows: bool = False  # it may hold pictures: an endpoint that sees them is preferred
     on_failure: Callable[[Endpoint, EngineFailed], None] = _nobody_asks  # of a try that others follow
 
@@ -156,6 +158,9 @@ class Pool:
             offer = replace(offer, endpoints=able)
         if ask.shows and (seeing := tuple(each for each in offer.endpoints if each.sees and _is_free(each, tries))):
             offer = replace(offer, endpoints=seeing)
+        stage = trials.stage_for(offer, ask.affinity, ask.person_id, ask.began_on)
+        if same := tuple(each for each in offer.endpoints if each.stage is stage and _is_free(each, tries)):
+            offer = replace(offer, endpoints=same)
         return self._registry.choose(offer, ask.affinity, without=tries.endpoints)
 
     async def _prepare(self, ask: Ask, tries: _Tries, endpoint: Endpoint) -> ChatRequest:

@@ -36,6 +36,9 @@ class Sharing:
         allowed = self.groups_of_model.get(model.id, _NOBODY)
         return frozenset(person for person, groups in self.groups_of.items() if groups & allowed)
 
+    def members_of(self, group_id: UUID | None) -> frozenset[UUID]:
+        return frozenset(person for person, groups in self.groups_of.items() if group_id in groups)
+
     def weight_of(self, person_id: UUID) -> int:
         """The highest of the person's groups; without one it is 1."""
         return max((self.weights.get(group, 1) for group in self.groups_of.get(person_id, _NOBODY)), default=1)

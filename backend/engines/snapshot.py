@@ -14,7 +14,7 @@ from backend.engines.client import EngineClient
 from backend.engines.events import Failure
 from backend.engines.findings import display_name
 from backend.engines.local import LocalServer
-from backend.engines.models import Deployment, Engine, Model, Source
+from backend.engines.models import Deployment, Engine, Model, Source, Stage
 from backend.engines.probing import Health
 from backend.engines.request import Thinking
 from backend.engines.sharing import OPEN, Sharing
@@ -51,6 +51,7 @@ class Endpoint:
     external: bool = False  # what is sent there leaves the building
     thinks: bool | None = None  # writes its reasoning apart; None: not known
     revision: str | None = None  # of the weights, as the engine tells it
+    stage: Stage = Stage.CURRENT
 
     @property
     def without_thinking(self) -> Thinking:
@@ -77,6 +78,8 @@ class Offer:
     maintenance_until: datetime | None = None
     retired: bool = False
     people: frozenset[UUID] | None = None  # who may use it; None is everybody
+    trial_share: int = 0  # per cent of new conversations that try a new revision
+    trial_people: frozenset[UUID] = frozenset()  # who tries it in all their new conversations
 
     def is_for(self, person_id: UUID) -> bool:
         """Whether this person may use it: the one place that decides it."""
@@ -184,7 +187,7 @@ def build(
     for engine in engines:
         for deployment in engine.deployments if engine.enabled else ():
             model = deployment.model
-            if model is None or not model.published or _replaced(engine, deployment):
+            if model is None or not model.published or _is_out(engine, deployment):
                 continue
             models[model.id] = model
             endpoint = _endpoint(engine, deployment, client_of(engine.id), health_of(engine.id))
@@ -230,9 +233,11 @@ def status_of(engine: Engine, health: Health) -> EngineStatus:
     )
 
 
-def _replaced(engine: Engine, deployment: Deployment) -> bool:
-    """The embedded engine serves one model, and whoever starts Parley chooses it: an earlier one is gone, not away."""
-    return engine.source is Source.EMBEDDED and deployment.missing_since is not None
+def _is_out(engine: Engine, deployment: Deployment) -> bool:
+    """Whether nobody goes there any more. The embedded engine serves one model, and whoever starts Parley chooses it:
+    an earlier one is gone, not away."""
+    is_replaced = engine.source is Source.EMBEDDED and deployment.missing_since is not None
+    return is_replaced or deployment.stage is Stage.WITHDRAWN
 
 
 def _endpoint(engine: Engine, deployment: Deployment, client: EngineClient, health: Health) -> Endpoint:
@@ -258,6 +263,7 @@ def _endpoint(engine: Engine, deployment: Deployment, client: EngineClient, heal
         external=bool(engine.external),
         thinks=deployment.thinks,
         revision=deployment.revision,
+        stage=deployment.stage,
     )
 
 
@@ -278,4 +284,6 @@ def _offer(model: Model, endpoints: list[Endpoint], sharing: Sharing) -> Offer:
         maintenance_until=model.maintenance_until,
         retired=model.retired_at is not None,
         people=sharing.people_of(model),
+        trial_share=model.trial_share,
+        trial_people=sharing.members_of(model.trial_group_id),
     )

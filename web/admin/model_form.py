@@ -12,10 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from backend.core.clock import now
 from backend.core.i18n import _
 from backend.engines import publishing, queries
-from backend.engines.models import Deployment, Model
+from backend.engines.models import Deployment, Model, Stage
 from backend.engines.parameters import ADJUSTABLE
 from backend.engines.publishing import Wishes
 from web.admin.kinds import kind_name
+from web.admin.trial_view import STAGE_NAMES
 from web.rendering import local
 
 
@@ -33,6 +34,9 @@ class DeploymentRow:
     departures: list[str]
     external: bool  # what is sent there leaves the building
     can_pin: bool  # the engine tells something, and it is not what is pinned
+    stage: Stage
+    stage_name: str
+    can_try: bool  # something else is left for those who do not try it
 
 
 COLOR_NAMES = {
@@ -133,7 +137,12 @@ def _found(told: Iterable[bool | None]) -> str:
     return _("Not known yet") if None in answers or not answers else _("No")
 
 
-def deployment_row(deployment: Deployment) -> DeploymentRow:
+def deployment_rows(deployments: Sequence[Deployment]) -> list[DeploymentRow]:
+    can_try = sum(deployment.stage is Stage.CURRENT for deployment in deployments) > 1
+    return [_deployment_row(deployment, can_try=can_try) for deployment in deployments]
+
+
+def _deployment_row(deployment: Deployment, *, can_try: bool) -> DeploymentRow:
     engine = deployment.engine
     now_there = deployment.revision, engine.version
     pinned = deployment.pinned_revision, deployment.pinned_version
@@ -148,4 +157,7 @@ def deployment_row(deployment: Deployment) -> DeploymentRow:
         departures=publishing.departures(deployment),
         external=engine.external,
         can_pin=any(now_there) and now_there != pinned,
+        stage=deployment.stage,
+        stage_name=STAGE_NAMES[deployment.stage],
+        can_try=deployment.stage is Stage.CURRENT and can_try,
     )

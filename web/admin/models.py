@@ -30,10 +30,11 @@ from web.admin.model_form import (
     PARAMETER_NAMES,
     THINKING_NAMES,
     as_it_is,
-    deployment_row,
+    deployment_rows,
     facts,
     typed,
 )
+from web.admin.trial_view import Given, trial_view
 from web.dependencies import Models
 from web.forms import Choice, plain_form
 from web.rendering import date_and_time, page, zone_of
@@ -84,7 +85,7 @@ async def move(model: OneModel, session: Session, to: Annotated[str, Form()]) ->
 
 @router.get("/admin/models/{model_id}")
 async def one(request: Request, model: OneModel, session: Session, registry: Models, saved: str = "") -> HTMLResponse:
-    return await _page(request, session, registry, model, saved=bool(saved))
+    return await model_page(request, session, registry, model, saved=bool(saved))
 
 
 @router.post("/admin/models/{model_id}")
@@ -95,7 +96,9 @@ async def change(request: Request, model: OneModel, session: Session, registry: 
             await publishing.change(session, model, wishes, zone_of(request))
     except BadInput as error:
         await session.refresh(model)
-        return await _page(request, session, registry, model, status=error.status, errors=error.fields, wishes=wishes)
+        return await model_page(
+            request, session, registry, model, status=error.status, errors=error.fields, wishes=wishes
+        )
     return RedirectResponse(f"/admin/models/{model.id}?saved=1", status_code=303)
 
 
@@ -116,7 +119,7 @@ async def pin(request: Request, deployment: OneDeployment, session: Session, reg
         model = await service.find_model(session, deployment.model_id) if deployment.model_id else None
         if model is None:
             raise
-        return await _page(request, session, registry, model, status=error.status, problem=str(error))
+        return await model_page(request, session, registry, model, status=error.status, problem=str(error))
     return _back_to_model(deployment)
 
 
@@ -207,7 +210,7 @@ def _state(model: Model, registry: Registry, zone: ZoneInfo) -> tuple[str, str]:
 # One model
 
 
-async def _page(
+async def model_page(
     request: Request,
     session: AsyncSession,
     registry: Registry,
@@ -218,10 +221,12 @@ async def _page(
     problem: str | None = None,
     errors: dict[str, str] | None = None,
     wishes: Wishes | None = None,
+    given: Given | None = None,
 ) -> HTMLResponse:
     zone = zone_of(request)
     form = wishes or await as_it_is(session, model, zone)
     deployments = (await session.scalars(queries.deployments_with_engines(model.id))).all()
+    all_groups = (await session.scalars(groups.everything())).all()
     others = [other for other in await session.scalars(queries.models()) if other.id != model.id]
     state, word = _state(model, registry, zone)
     return page(
@@ -239,10 +244,11 @@ async def _page(
         colors=[Choice(color, COLOR_NAMES[color], form.color == color) for color in ("", *COLORS)],
         thinking=[Choice(way, THINKING_NAMES[way], form.thinking == way) for way in ("", *THINKING)],
         adjustable=[Choice(name, PARAMETER_NAMES[name], name in form.adjustable) for name in ADJUSTABLE],
-        groups=_group_choices(await session.scalars(groups.everything()), form),
+        groups=_group_choices(all_groups, form),
         fallbacks=[Choice(str(other.id), other.name, form.fallback == str(other.id)) for other in others],
         facts=facts(deployments),
-        deployments=[deployment_row(deployment) for deployment in deployments],
+        deployments=deployment_rows(deployments),
+        trial=await trial_view(request.state.direct, model, deployments, all_groups, given),
     )
 
 

@@ -33,6 +33,7 @@ from web.streaming import EventStream
 
 router = APIRouter(dependencies=[Depends(plain_form)])
 
+_RATINGS = {"good": 1, "bad": -1, "none": None}
 _TITLE_LOOKS = 8  # how often a page asks for a title that is being made
 
 
@@ -179,6 +180,18 @@ async def fork(request: Request, message: OwnMessage, session: Session) -> Respo
     if not request.headers.get("hx-request"):
         return RedirectResponse(address, status_code=303)
     return Response(status_code=204, headers={"HX-Redirect": address})
+
+
+@router.post("/chat/{conversation_id}/messages/{message_id}/rate")
+async def rate(
+    request: Request, message: OwnMessage, rating: Annotated[Literal["good", "bad", "none"], Form()]
+) -> Response:
+    """What its person thinks of an answer; admins see how many think so, not of what."""
+    _require_answer(message)
+    service.rate(message, _RATINGS[rating])
+    if not request.headers.get("hx-request"):
+        return RedirectResponse(f"/chat/{message.conversation_id}#message-{message.id}", status_code=303)
+    return partial(request, "chat/_rating.html", row=message)
 
 
 @router.post("/chat/{conversation_id}/messages/{message_id}/stop")
