@@ -18,7 +18,7 @@ CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || comman
 export CHROMIUM
 SKIP_BROWSER ?=
 
-.PHONY: help run test test-vllm e2e load pictures chaos lint format migration lock clean
+.PHONY: help run test test-long test-vllm e2e load pictures chaos lint format migration lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -26,9 +26,16 @@ help: ## List the targets
 run: $(VENV)/installed ## Start everything here: database, a small language model, the web app
 	@$(PY) -m backend run --with-parent
 
-test: browser $(VENV)/installed-dev ## Run all tests (SKIP_BROWSER=1 leaves out those that need Chromium)
-	@$(PY) -m pytest -n 3 --dist loadgroup --tb=native $(if $(SKIP_BROWSER),-m "not browser")
-	@$(if $(SKIP_BROWSER),echo "SKIP_BROWSER=1: the tests that need Chromium did NOT run.")
+PYTEST = $(PY) -m pytest -n 3 --dist loadgroup --tb=native
+SAY_WHAT_DID_NOT_RUN = $(if $(SKIP_BROWSER),echo "SKIP_BROWSER=1: the tests that need Chromium did NOT run.")
+
+test: browser $(VENV)/installed-dev ## Run the tests (SKIP_BROWSER=1 leaves out those that need Chromium)
+	@$(PYTEST) -m "not long$(if $(SKIP_BROWSER), and not browser)"
+	@$(SAY_WHAT_DID_NOT_RUN)
+
+test-long: browser $(VENV)/installed-dev ## Run those that take long: long stories in the browser, processes killed
+	@$(PYTEST) -m "long$(if $(SKIP_BROWSER), and not browser)"
+	@$(SAY_WHAT_DID_NOT_RUN)
 
 test-vllm: $(VENV)/installed-dev $(VLLM)/installed ## Test against real vLLM servers, eight minutes and 3 GB (Linux; t="words", write=1)
 	@$(PY) -m tests.vllm $(if $(t),-k "$(t)") $(if $(write),--write)

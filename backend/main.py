@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from fastapi import Depends, FastAPI
+from fastapi.telemetry import TelemetryConfig
 from starlette.staticfiles import StaticFiles
 
 from backend.accounts import service as accounts, sessions as logins, throttle
@@ -64,6 +65,14 @@ from web.streaming import OpenStreams
 
 log = logging.getLogger(__name__)
 
+# Whatever the environment of a company's machine says: nothing about requests leaves this process but our own log.
+_NO_TELEMETRY: TelemetryConfig = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+    "auto_configure": False,
+}
 _CLEAN_EVERY = 3600.0
 _UNSENT_FILES_STAY = timedelta(days=1)
 _DIRECT_CONNECTIONS = 3  # each of their statements takes about a millisecond
@@ -94,6 +103,7 @@ def create_app(
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        telemetry=_NO_TELEMETRY,
         form_limits={"max_part_size": body_limit, "max_fields": 100, "max_files": 0},
     )
     for router in (

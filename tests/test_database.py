@@ -118,6 +118,7 @@ async def watched(superuser: str) -> AsyncIterator[list[tuple[float, str]]]:
         await asyncio.gather(looking, return_exceptions=True)
 
 
+@pytest.mark.long
 async def test_no_route_leaves_a_transaction_open(
     site: Site,
     browser: OpenBrowser,
@@ -166,6 +167,7 @@ async def test_no_route_leaves_a_transaction_open(
     assert not [reply for reply in replies if reply[1] >= 500]
 
 
+@pytest.mark.long
 async def test_clients_that_vanish_leave_nothing_behind(
     site: Site,
     db: Sessions,
@@ -243,6 +245,7 @@ async def test_clients_that_vanish_leave_nothing_behind(
 # A database that restarts
 
 
+@pytest.mark.long
 async def test_people_wait_while_postgres_restarts_and_lose_nothing(
     site: Site,
     db: Sessions,

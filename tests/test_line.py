@@ -20,6 +20,8 @@ from tests.site import free_port, read_events
 from tests.test_processes import Somebody
 from tests.web.chat.conftest import visible
 
+pytestmark = pytest.mark.long
+
 LONG = [f"word{number} " for number in range(5_000)]
 
 

@@ -21,6 +21,8 @@ from tests.served import Serve, Served, model_of, ready
 from tests.site import free_port, read_events
 from tests.web.chat.conftest import visible
 
+pytestmark = pytest.mark.long
+
 ANSWER = [f"{'' if number % 10 else chr(10) * 2}word{number} " for number in range(120)]
 WHOLE = "".join(ANSWER).split()
 

@@ -17,6 +17,8 @@ from tests.conftest import sign_in
 from tests.fakes.engine import FakeEngine
 from tests.served import Serve, Served
 
+pytestmark = pytest.mark.long
+
 
 async def test_two_processes_share_a_port_come_back_when_killed_and_drain_when_stopped(
     serve: Serve, engine: FakeEngine, db: Sessions, alice: User

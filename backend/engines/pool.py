@@ -151,9 +151,11 @@ class Pool:
                 endpoint = other or endpoint
 
     def _choose(self, ask: Ask, tries: _Tries) -> Endpoint:
-        offer = self._registry.offer(ask.offer.id)
-        if offer is None:  # unpublished while it waited, or its last engine is out of service
+        offer = self._registry.offer_for(ask.person_id, ask.offer.id)
+        if offer is None:  # withdrawn or taken from the person while it waited, or its last engine is out of service
             raise NoEngineAvailable(_("This model is not offered any more."))
+        if offer.in_maintenance:
+            raise NoEngineAvailable(_("This model is under maintenance now."))
         if ask.continues and (able := tuple(each for each in offer.endpoints if each.continues)):
             offer = replace(offer, endpoints=able)
         if ask.shows and (seeing := tuple(each for each in offer.endpoints if each.sees and _is_free(each, tries))):

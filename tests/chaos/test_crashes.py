@@ -37,7 +37,7 @@ PEOPLE = 5
 SAFE_AGE = 2.0  # seconds: what was shown for so long has been stored
 RECOVERED = 10.0
 
-pytestmark = pytest.mark.timeout(120 + 15 * KILLS)
+pytestmark = [pytest.mark.timeout(120 + 15 * KILLS), pytest.mark.long]
 
 
 @pytest.fixture

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from backend.conversations import service
 from backend.conversations.asking import Turn
-from backend.conversations.models import Status
+from backend.conversations.models import Conversation, Message, Status
+from backend.conversations.ratings import compare
+from backend.core.clock import now
 from backend.core.settings import EngineSetting, Settings
-from backend.engines import publishing
-from backend.engines.models import Deployment
+from backend.engines import publishing, trials
+from backend.engines.models import Deployment, Engine, Model, Stage
 from tests.conversations.conftest import Desk
 from tests.fakes.engine import FakeEngine, refusal
 from web.chat.provenance import facts
@@ -135,3 +138,81 @@ async def test_a_conversation_goes_on_where_its_beginning_is_cached(desk: Desk, 
 
     assert [each["engine"] for each in second] == first
     assert all(each["cached_tokens"] > 0 for each in second)
+
+
+async def put_on_trial(desk: Desk, engine: str, share: str) -> None:
+    async with desk.db.begin() as session:
+        found = await session.scalars(select(Deployment).join(Deployment.engine).where(Engine.name == engine))
+        deployment = found.one()
+        await trials.begin(session, deployment)
+        await trials.give(session, await session.get_one(Model, deployment.model_id), share=share, group="")
+    await desk.registry.reload()
+
+
+async def answered_by(desk: Desk, conversation: Conversation | None = None) -> tuple[str, Conversation]:
+    turn = await desk.ask("Who are you?", conversation)
+    return (await desk.ended(turn)).provenance["engine"], turn.conversation
+
+
+async def test_a_conversation_stays_on_the_revision_it_began_with(desk: Desk, both: dict[str, FakeEngine]) -> None:
+    await put_on_trial(desk, "second", "0")
+    before = [await answered_by(desk) for _ in range(4)]
+    await put_on_trial(desk, "second", "100")
+
+    tried = [await answered_by(desk) for _ in range(4)]
+    again = [await answered_by(desk, conversation) for _engine, conversation in before]
+    async with desk.db.begin() as session:
+        await trials.promote(session, (await session.scalars(select(Model))).one())
+    await desk.registry.reload()
+
+    assert {engine for engine, _conversation in before} == {"first"}
+    assert {engine for engine, _conversation in tried} == {"second"}
+    assert {engine for engine, _conversation in again} == {"first"}
+    assert (await answered_by(desk, before[0][1]))[0] == "first", "it stays, also when the other one is promoted"
+    assert (await answered_by(desk))[0] == "second"
+
+
+async def test_a_trial_that_is_rolled_back_is_left_at_once(desk: Desk, both: dict[str, FakeEngine]) -> None:
+    await put_on_trial(desk, "second", "100")
+    engine, conversation = await answered_by(desk)
+
+    async with desk.db.begin() as session:
+        await trials.roll_back(session, (await session.scalars(select(Model))).one())
+    await desk.registry.reload()
+
+    assert engine == "second"
+    assert (await answered_by(desk, conversation))[0] == "first"
+
+
+async def test_where_the_trial_cannot_answer_the_other_revision_does(desk: Desk, both: dict[str, FakeEngine]) -> None:
+    await put_on_trial(desk, "second", "100")
+    both["second"].plan(refusal(503, "The server is busy."))
+
+    engine, conversation = await answered_by(desk)
+
+    assert engine == "first"
+    assert (await answered_by(desk, conversation))[0] == "first", "it began there"
+
+
+async def test_revisions_are_compared_by_counts_and_medians(desk: Desk, both: dict[str, FakeEngine]) -> None:
+    for each in both.values():
+        each.script = ("Yes, ", "and more.")
+    began = now()
+    await put_on_trial(desk, "second", "0")
+    old = await desk.ended(await desk.ask("One?"))
+    await put_on_trial(desk, "second", "100")
+    new = [await desk.ended(await desk.ask(text)) for text in ("Two?", "Three?")]
+    async with desk.db.as_person(desk.owner.id) as session:
+        for answer, rating in ((old, -1), (new[0], 1)):
+            service.rate(await session.get_one(Message, answer.id), rating)
+        forked = await service.fork(session, await session.get_one(Message, new[0].id))
+
+    assert forked.id
+    records = await compare(desk.direct, old.model_id, began)
+
+    assert {stage: (record.answers, record.good, record.bad) for stage, record in records.items()} == {
+        Stage.CURRENT: (1, 0, 1),
+        Stage.TRIAL: (2, 1, 0),
+    }, "what was forked was not answered again"
+    assert all(record.first_token_seconds is not None for record in records.values())
+    assert await compare(desk.direct, old.model_id, now()) == {}

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import Page, expect
 
@@ -62,6 +63,7 @@ async def test_every_page_and_state(desk: Desk, engine: FakeEngine) -> None:
     assert await findings(desk.page) == []  # a dialog
 
 
+@pytest.mark.long
 async def test_dark_and_on_a_phone(open_page: OpenPage, alice: User, engine: FakeEngine) -> None:
     page = await open_page(alice, color_scheme="dark", viewport={"width": 360, "height": 740})
     engine.script = (RICH,)
@@ -74,6 +76,7 @@ async def test_dark_and_on_a_phone(open_page: OpenPage, alice: User, engine: Fak
     assert await findings(page) == []
 
 
+@pytest.mark.long
 async def test_the_other_pages(open_page: OpenPage, carol: User, db: Sessions, site: Site, watch: Watch) -> None:
     model = next(iter((await site.until_offered()).values()))
     engine_id = site.registry.engines[0].id
@@ -140,6 +143,7 @@ async def test_a_conversation_by_keyboard_alone(desk: Desk) -> None:
     await expect(desk.box).to_be_focused()
 
 
+@pytest.mark.long
 async def test_the_start_page_can_be_read_without_script(open_page: OpenPage, alice: User, engine: FakeEngine) -> None:
     page = await open_page(alice, java_script_enabled=False)
 

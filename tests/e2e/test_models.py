@@ -3,6 +3,7 @@
 import asyncio
 from uuid import UUID
 
+import pytest
 from playwright.async_api import Page, expect
 
 from backend.accounts.models import User
@@ -12,6 +13,8 @@ from tests.e2e.conftest import OpenPage
 from tests.e2e.test_accessibility import findings
 from tests.fakes.engine import FakeEngine
 from tests.site import Site
+
+pytestmark = pytest.mark.long
 
 
 async def press(page: Page, name: str) -> None:

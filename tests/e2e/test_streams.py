@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from playwright.async_api import Page, expect
 
 from backend.accounts import sessions
@@ -10,6 +11,8 @@ from backend.core.db import Sessions
 from tests.e2e.conftest import Desk, Watch
 from tests.fakes.engine import Pause
 from tests.fakes.script import Step
+
+pytestmark = pytest.mark.long
 
 # What is easily lost on the way: indents, empty lines, tables, a heading, fences.
 PIECES = [

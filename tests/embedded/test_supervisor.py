@@ -14,7 +14,7 @@ from backend.embedded import processes
 from tests.embedded.console import Console, parley
 from tests.site import free_port
 
-pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole")]
+pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole"), pytest.mark.long]
 
 
 def processes_below(folder: Path) -> list[int]:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.load.affinity import measure
 
-pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole")]
+pytestmark = [pytest.mark.whole, pytest.mark.xdist_group("whole"), pytest.mark.long]
 
 
 async def test_what_a_conversation_said_before_is_not_read_again(database: str) -> None:

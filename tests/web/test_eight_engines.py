@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from statistics import median
 
+import pytest
 from sqlalchemy import select
 
 from backend.accounts.models import User
@@ -18,6 +19,8 @@ from tests.engines import strangers
 from tests.fakes.engine import FakeEngine
 from tests.site import Browser, Site
 from tests.web.chat.conftest import Chat, visible
+
+pytestmark = pytest.mark.long
 
 PAGES = ("/", "/conversations", "/settings", "/admin/engines", "/admin/models", "/admin/bench", "/readyz")
 _TIMES = 5

@@ -167,6 +167,7 @@ WAYS: tuple[Way, ...] = (
 )
 
 
+@pytest.mark.long
 async def test_who_was_signed_out_in_one_process_is_out_in_the_other_at_once_on_every_route(
     site: Site, elsewhere: Site, db: Sessions, add_person: AddPerson, bob: User, carol: User
 ) -> None:

@@ -1,0 +1,185 @@
+"""A new revision for some: who gets it, and what becomes of them when it is promoted or rolled back."""
+
+from dataclasses import replace
+from uuid import UUID, uuid5
+
+import pytest
+from sqlalchemy import select
+
+from backend.core.db import Sessions
+from backend.core.errors import BadInput, Conflict
+from backend.core.ids import new_id
+from backend.engines import trials
+from backend.engines.models import Deployment, Engine, Model, Source, Stage
+from backend.engines.snapshot import Endpoint, Offer
+from backend.groups import service as groups
+from tests.engines.test_choosing import endpoint
+
+SPACE = UUID(int=0)
+CHATS = [uuid5(SPACE, f"conversation {number}") for number in range(1000)]
+PERSON = uuid5(SPACE, "a person")
+
+
+def at(number: int, stage: Stage) -> Endpoint:
+    return replace(endpoint(number), stage=stage)
+
+
+def offer(*endpoints: Endpoint, share: int = 0, people: frozenset[UUID] = frozenset()) -> Offer:
+    return Offer(SPACE, "Linden", "", "", True, None, None, endpoints, trial_share=share, trial_people=people)
+
+
+OLD, NEW = at(1, Stage.CURRENT), at(2, Stage.TRIAL)
+
+
+def trying(of: Offer) -> set[UUID]:
+    return {chat for chat in CHATS if trials.stage_for(of, chat, PERSON, ()) is Stage.TRIAL}
+
+
+def test_about_the_given_share_of_new_conversations_tries_the_new_revision() -> None:
+    assert trying(offer(OLD, NEW, share=0)) == set()
+    assert 200 < len(trying(offer(OLD, NEW, share=25))) < 300
+    assert trying(offer(OLD, NEW, share=100)) == set(CHATS)
+
+
+def test_a_larger_share_takes_nobody_out_of_the_trial() -> None:
+    assert trying(offer(OLD, NEW, share=10)) < trying(offer(OLD, NEW, share=20))
+
+
+def test_all_new_conversations_of_the_group_try_it_and_a_strangers_do_not() -> None:
+    some = offer(OLD, NEW, people=frozenset({PERSON}))
+
+    assert trying(some) == set(CHATS)
+    assert trials.stage_for(some, CHATS[0], new_id(), ()) is Stage.CURRENT
+
+
+def test_what_belongs_to_no_conversation_is_not_drawn() -> None:
+    assert trials.stage_for(offer(OLD, NEW, share=100), None, PERSON, ()) is Stage.CURRENT
+
+
+def test_a_conversation_stays_where_it_began_whatever_the_share_becomes() -> None:
+    on_new, on_old = (NEW.deployment_id,), (OLD.deployment_id, NEW.deployment_id)
+
+    assert {trials.stage_for(offer(OLD, NEW), chat, PERSON, on_new) for chat in CHATS} == {Stage.TRIAL}
+    assert {trials.stage_for(offer(OLD, NEW, share=100), chat, PERSON, on_old) for chat in CHATS} == {Stage.CURRENT}
+
+
+def test_after_a_promotion_old_conversations_stay_and_new_ones_get_the_new_revision() -> None:
+    promoted = offer(at(1, Stage.FORMER), at(2, Stage.CURRENT))
+
+    assert trials.stage_for(promoted, CHATS[0], PERSON, (OLD.deployment_id,)) is Stage.FORMER
+    assert trials.stage_for(promoted, CHATS[0], PERSON, ()) is Stage.CURRENT
+
+
+def test_what_was_rolled_back_is_left_by_its_conversations_too() -> None:
+    assert trials.stage_for(offer(OLD), CHATS[0], PERSON, (NEW.deployment_id,)) is Stage.CURRENT
+
+
+# What admins do
+
+
+@pytest.fixture
+async def two(db: Sessions) -> list[UUID]:
+    """Two deployments of one model, each on an engine of its own."""
+    async with db.begin() as session:
+        model = Model(id=new_id(), name="Linden", published=True, adjustable=[])
+        session.add(model)
+        made = []
+        for number in (1, 2):
+            engine = Engine(name=f"engine-{number}", url=f"http://10.0.0.{number}", source=Source.DATABASE)
+            session.add(engine)
+            await session.flush()
+            made.append(Deployment(id=new_id(), engine_id=engine.id, model_id=model.id, upstream_name="linden"))
+        session.add_all(made)
+    return [each.id for each in made]
+
+
+async def stages(db: Sessions, two: list[UUID]) -> list[Stage]:
+    async with db.begin() as session:
+        found = {each.id: each.stage for each in await session.scalars(select(Deployment))}
+    return [found[each] for each in two]
+
+
+async def begin(db: Sessions, deployment_id: UUID) -> None:
+    async with db.begin() as session:
+        await trials.begin(session, await session.get_one(Deployment, deployment_id))
+
+
+async def model_of(db: Sessions) -> Model:
+    async with db.begin() as session:
+        return (await session.scalars(select(Model))).one()
+
+
+async def test_a_trial_begins_with_nobody_and_is_promoted(db: Sessions, two: list[UUID]) -> None:
+    await begin(db, two[1])
+    begun = await model_of(db)
+
+    async with db.begin() as session:
+        await trials.promote(session, (await session.scalars(select(Model))).one())
+
+    assert (begun.trial_share, begun.trial_group_id) == (0, None)
+    assert begun.trial_since is not None
+    assert await stages(db, two) == [Stage.FORMER, Stage.CURRENT]
+
+
+async def test_a_trial_is_rolled_back_and_can_be_begun_again(db: Sessions, two: list[UUID]) -> None:
+    await begin(db, two[1])
+    async with db.begin() as session:
+        await trials.roll_back(session, (await session.scalars(select(Model))).one())
+    rolled_back = await stages(db, two)
+
+    await begin(db, two[1])
+
+    assert rolled_back == [Stage.CURRENT, Stage.WITHDRAWN]
+    assert await stages(db, two) == [Stage.CURRENT, Stage.TRIAL]
+
+
+async def test_the_only_current_deployment_cannot_be_put_on_trial(db: Sessions, two: list[UUID]) -> None:
+    await begin(db, two[1])
+
+    with pytest.raises(Conflict, match="only place"):
+        await begin(db, two[0])
+
+    assert await stages(db, two) == [Stage.CURRENT, Stage.TRIAL]
+
+
+async def test_what_ended_meanwhile_is_not_ended_again(db: Sessions, two: list[UUID]) -> None:
+    await begin(db, two[1])
+    async with db.begin() as session:
+        await trials.promote(session, (await session.scalars(select(Model))).one())
+
+    async with db.begin() as session:
+        model = (await session.scalars(select(Model))).one()
+        with pytest.raises(Conflict, match="somebody has ended it"):
+            await trials.roll_back(session, model)
+
+    assert await stages(db, two) == [Stage.FORMER, Stage.CURRENT]
+
+
+async def test_a_former_revision_comes_back_by_hand(db: Sessions, two: list[UUID]) -> None:
+    await begin(db, two[1])
+    async with db.begin() as session:
+        await trials.promote(session, (await session.scalars(select(Model))).one())
+
+    async with db.begin() as session:
+        await trials.restore(session, await session.get_one(Deployment, two[0]))
+
+    assert await stages(db, two) == [Stage.CURRENT, Stage.CURRENT]
+
+
+@pytest.mark.parametrize("share", ["", "-1", "101", "ten", "5.5", "٥"])
+async def test_what_is_no_share_is_refused_with_a_sentence(db: Sessions, two: list[UUID], share: str) -> None:
+    async with db.begin() as session:
+        with pytest.raises(BadInput) as refused:
+            await trials.give(session, (await session.scalars(select(Model))).one(), share=share, group="nonsense")
+
+    assert set(refused.value.fields) == {"share", "group"}
+
+
+async def test_a_share_and_a_group_are_kept(db: Sessions, two: list[UUID]) -> None:
+    await begin(db, two[1])
+    async with db.begin() as session:
+        lab = await groups.create(session, "Lab")
+        await trials.give(session, (await session.scalars(select(Model))).one(), share="20", group=str(lab.id))
+
+    model = await model_of(db)
+    assert (model.trial_share, model.trial_group_id) == (20, lab.id)
