@@ -79,7 +79,7 @@ def _row(stage: Stage, deployments: Sequence[Deployment], record: ratings.Record
         first_token=_("{seconds:.1f} s").format(seconds=found.first_token_seconds)
         if found.first_token_seconds is not None
         else "–",
-        speed=_("{rate:.1f} per second").format(rate=found.tokens_per_second)
+        speed=_("{rate:,.0f} per second").format(rate=found.tokens_per_second)
         if found.tokens_per_second is not None
         else "–",
     )
