@@ -73,7 +73,7 @@ _NO_TELEMETRY: TelemetryConfig = {
     "operation_spans": False,
     "auto_configure": False,
 }
-_CLEAN_EVERY = 3600.0
+_CLEAN_FIRST, _CLEAN_EVERY = 60.0, 3600.0  # seconds; whoever starts has better things to do
 _UNSENT_FILES_STAY = timedelta(days=1)
 _DIRECT_CONNECTIONS = 3  # each of their statements takes about a millisecond
 
@@ -250,6 +250,7 @@ async def _stored_company(sessions: Sessions) -> str:
 
 async def _clean(sessions: Sessions) -> None:
     """Remove what has ended and nobody will ask for again."""
+    await asyncio.sleep(_CLEAN_FIRST)
     while True:
         try:
             async with only_one(sessions, "cleaning") as session:

@@ -44,6 +44,18 @@ class Event:
     id: str | None
 
 
+class _Server(uvicorn.Server):
+    """Ends when it is told to, and not at the next of its looks, of which there are ten a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.told = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.told.wait()
+
+
 class Site:
     """`async with Site(settings)`: up and answering; leaving it shuts down the way SIGTERM does."""
 
@@ -52,7 +64,7 @@ class Site:
         self.lifecycle = Lifecycle()
         self._timing = timing
         self._task: asyncio.Task[None] | None = None
-        self._server: uvicorn.Server | None = None
+        self._server: _Server | None = None
 
     async def __aenter__(self) -> Self:
         from backend.main import create_app
@@ -70,7 +82,7 @@ class Site:
             ws="none",
             timeout_graceful_shutdown=2,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._server.config.load()
         self._task = asyncio.create_task(self._server._serve())  # without taking over the signals
         while not self._server.started:
@@ -86,6 +98,7 @@ class Site:
         assert self._server is not None and self._task is not None
         self.lifecycle.stop()
         self._server.should_exit = True
+        self._server.told.set()
         await self._task
 
     @property

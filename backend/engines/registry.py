@@ -108,6 +108,7 @@ class Registry(Known):
             around = self._repeat("looking around this machine", self._look_around, asyncio.Event(), lambda: 0)
             self._tasks.create_task(around, name="looking around this machine")
             # Again and again, because another process or the command line may change the rows.
+            await self._rest(self._changed, 0)  # they were read a moment ago
             await self._repeat("reading the engines", self.reload, self._changed, lambda: 0)
 
     async def reload(self) -> None:
@@ -207,9 +208,13 @@ class Registry(Known):
                 self._database_is_away = True
             except Exception:  # the outermost of its task: a surprise about one engine must not end the looking
                 log.exception("%s failed and is tried again", what)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(probing.pause(self._settings.probe_seconds, failures())):
-                    await wake.wait()
+            await self._rest(wake, failures())
+
+    async def _rest(self, wake: asyncio.Event, failures: int) -> None:
+        """Until it is time to look again, or somebody asks."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(probing.pause(self._settings.probe_seconds, failures)):
+                await wake.wait()
 
     async def _look_around(self) -> None:
         listening = await local.find(await self._allowed_local())
