@@ -11,7 +11,6 @@ from backend.bench.runs import Runs
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Turns
 from backend.core.db import Session, Sessions
-from backend.core.direct import Direct
 from backend.core.errors import NotSignedIn
 from backend.core.i18n import _
 from backend.core.settings import Settings
@@ -53,7 +52,6 @@ def _from_state(name: str) -> Any:
 
 DeploymentSettings = Annotated[Settings, _from_state("settings")]
 AllSessions = Annotated[Sessions, _from_state("sessions")]
-ShortWay = Annotated[Direct, _from_state("direct")]
 Hasher = Annotated[Passwords, _from_state("passwords")]
 RunningTurns = Annotated[Turns, _from_state("turns")]
 TitleMaker = Annotated[Titles, _from_state("titles")]

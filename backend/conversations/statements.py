@@ -93,7 +93,7 @@ RETURNING id, parameters
 REOPEN: Final[LiteralString] = """
 UPDATE messages
 SET status = 'queued', attempt = attempt + 1, resumed = 0, finished_at = NULL, heartbeat_at = clock_timestamp(),
-    reason = '', ended_by = NULL, text = rtrim(text, E' \\t\\r\\n')
+    reason = '', ended_by = NULL, rating = NULL, text = rtrim(text, E' \\t\\r\\n')
 WHERE id = %(answer)s AND owner_id = %(owner)s AND text <> ''
   AND (status IN ('stopped', 'interrupted', 'failed') OR status = 'done' AND ended_by = 'length')
   AND EXISTS (SELECT FROM conversations WHERE id = conversation_id AND leaf_id = %(answer)s)

@@ -103,8 +103,10 @@ class Known:
         """How many answers the model takes at once: as an admin set it, else as its healthy engines tell. None: nobody
         knows, for one that does not tell takes as many as it gets."""
         offer = self.offer(model_id)
-        if offer is None or offer.max_concurrent is not None:
-            return offer.max_concurrent if offer else None
+        if offer is None:
+            return 1  # those who wait for it are told so one after the other
+        if offer.max_concurrent is not None:
+            return offer.max_concurrent
         engines = {each.engine_id for each in offer.endpoints if each.problem is None}
         slots = [load.slots if (load := self.load(engine_id)) else None for engine_id in engines]
         known = [count for count in slots if count is not None]

@@ -160,8 +160,8 @@ class Pool:
             offer = replace(offer, endpoints=able)
         if ask.shows and (seeing := tuple(each for each in offer.endpoints if each.sees and _is_free(each, tries))):
             offer = replace(offer, endpoints=seeing)
-        stage = trials.stage_for(offer, ask.affinity, ask.person_id, ask.began_on)
-        if same := tuple(each for each in offer.endpoints if each.stage is stage and _is_free(each, tries)):
+        fitting = trials.fitting(offer, ask.affinity, ask.person_id, ask.began_on)
+        if same := tuple(each for each in fitting if _is_free(each, tries)):
             offer = replace(offer, endpoints=same)
         return self._registry.choose(offer, ask.affinity, without=tries.endpoints)
 

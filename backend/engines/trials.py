@@ -2,8 +2,9 @@
 
 Every deployment of a model is in a stage (`Stage`). New conversations go to what is current; a share of them, and all
 of one group, to what is on trial. From then on a conversation stays where it began: the first deployment that answered
-in it and still takes part says in which stage it is now. So it follows a promotion only in name, and leaves a revision
-only when that was rolled back, or when nothing of it can answer: an answer from another revision is better than none.
+in it and still takes part says in which stage that is now; of what was replaced it stays with the very same revision.
+So it follows a promotion only in name, and leaves a revision only when that was rolled back, or when nothing of it can
+answer: an answer from another revision is better than none.
 """
 
 from collections.abc import Sequence
@@ -19,19 +20,31 @@ from backend.core.i18n import _
 from backend.core.text import whole
 from backend.engines.models import Deployment, Model, Stage
 from backend.engines.service import changed
-from backend.engines.snapshot import Offer
+from backend.engines.snapshot import Endpoint, Offer
 from backend.groups.models import Group
 
 
-def stage_for(offer: Offer, conversation_id: UUID | None, person_id: UUID, began_on: Sequence[UUID]) -> Stage:
+def fitting(
+    offer: Offer, conversation_id: UUID | None, person_id: UUID, began_on: Sequence[UUID]
+) -> tuple[Endpoint, ...]:
     """Where an answer should come from; `began_on` are the deployments that answered in the conversation before."""
-    stages = {endpoint.deployment_id: endpoint.stage for endpoint in offer.endpoints}
-    if begun := next((stages[each] for each in began_on if each in stages), None):
-        return begun
-    if Stage.TRIAL not in stages.values():
-        return Stage.CURRENT
+    takes_part = {endpoint.deployment_id: endpoint for endpoint in offer.endpoints}
+    begun = next((takes_part[each] for each in began_on if each in takes_part), None)
+    if begun and begun.stage is Stage.FORMER:
+        return tuple(each for each in offer.endpoints if _revision(each) == _revision(begun))
+    stage = begun.stage if begun else _drawn_stage(offer, conversation_id, person_id)
+    return tuple(each for each in offer.endpoints if each.stage is stage)
+
+
+def _revision(endpoint: Endpoint) -> tuple[Stage, str, str | None]:
+    """What was replaced earlier is told apart from what was replaced later as far as the engines tell."""
+    return endpoint.stage, endpoint.upstream_name, endpoint.revision
+
+
+def _drawn_stage(offer: Offer, conversation_id: UUID | None, person_id: UUID) -> Stage:
     drawn = conversation_id is not None and _draw(conversation_id, offer.id) < offer.trial_share
-    return Stage.TRIAL if drawn or person_id in offer.trial_people else Stage.CURRENT
+    is_tried = any(endpoint.stage is Stage.TRIAL for endpoint in offer.endpoints)
+    return Stage.TRIAL if is_tried and (drawn or person_id in offer.trial_people) else Stage.CURRENT
 
 
 def _draw(conversation_id: UUID, model_id: UUID) -> int:
@@ -58,8 +71,13 @@ async def begin(session: AsyncSession, deployment: Deployment) -> None:
     await changed(session)
 
 
-async def give(session: AsyncSession, model: Model, *, share: str, group: str) -> None:
-    """To `share` per cent of new conversations, and to all of a group's. Raises BadInput with a sentence per field."""
+async def assign(session: AsyncSession, model: Model, *, share: str, group: str) -> None:
+    """To `share` per cent of new conversations, and to all of a group's.
+
+    Raises BadInput with a sentence per field, Conflict when nothing is on trial: somebody else has ended it.
+    """
+    if not await _in_stage(session, model, Stage.TRIAL):
+        raise _ended()
     wrong = {}
     if not 0 <= (per_cent := whole(share)) <= 100:
         wrong["share"] = _("Please enter a whole number from 0 to 100.")
@@ -88,8 +106,10 @@ async def roll_back(session: AsyncSession, model: Model) -> None:
 
 
 async def restore(session: AsyncSession, deployment: Deployment) -> None:
-    """Back among what new conversations get, from whatever stage."""
+    """Back among what new conversations get. Raises Conflict for what is on trial, which ends in one of two ways."""
     await _held(session, deployment)
+    if deployment.stage is Stage.TRIAL:
+        raise Conflict(_("This is on trial. Promote it, or roll it back."))
     deployment.stage = Stage.CURRENT
     await changed(session)
 
@@ -97,7 +117,7 @@ async def restore(session: AsyncSession, deployment: Deployment) -> None:
 async def _end(session: AsyncSession, model: Model, becomes: dict[Stage, Stage]) -> None:
     deployments = await _in_stage(session, model, *becomes)
     if not any(deployment.stage is Stage.TRIAL for deployment in deployments):
-        raise Conflict(_("There is no trial any more: somebody has ended it."))
+        raise _ended()
     for deployment in deployments:
         deployment.stage = becomes[deployment.stage]
     model.trial_share, model.trial_group_id = 0, None
@@ -119,6 +139,10 @@ async def _in_stage(session: AsyncSession, model: Model, *stages: Stage) -> Sequ
     query = select(Deployment).where(Deployment.model_id == model.id, Deployment.stage.in_(stages))
     query = query.order_by(Deployment.id).with_for_update().execution_options(populate_existing=True)
     return (await session.scalars(query)).all()
+
+
+def _ended() -> Conflict:
+    return Conflict(_("There is no trial any more: somebody has ended it."))
 
 
 def _uuid(text: str) -> UUID | None:

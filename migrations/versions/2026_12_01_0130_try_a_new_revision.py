@@ -29,8 +29,6 @@ def upgrade() -> None:
         op.f("fk_models_trial_group_id"), "models", "groups", ["trial_group_id"], ["id"], ondelete="SET NULL"
     )
     op.add_column("messages", sa.Column("rating", sa.SmallInteger(), nullable=True))
-    op.drop_index("ix_messages_model_id", table_name="messages")
-    op.create_index("ix_messages_model_id", "messages", ["model_id", "created_at"], unique=False)
     op.create_check_constraint(
         op.f("ck_messages_rating"), "messages", "rating IS NULL OR rating IN (-1, 1) AND speaker = 'model'"
     )
@@ -38,8 +36,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_constraint(op.f("ck_messages_rating"), "messages", type_="check")
-    op.drop_index("ix_messages_model_id", table_name="messages")
-    op.create_index("ix_messages_model_id", "messages", ["model_id"], unique=False)
     op.drop_column("messages", "rating")
     op.drop_constraint(op.f("fk_models_trial_group_id"), "models", type_="foreignkey")
     op.drop_index(op.f("ix_models_trial_group_id"), table_name="models")

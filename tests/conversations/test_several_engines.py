@@ -9,8 +9,8 @@ from sqlalchemy import select
 
 from backend.conversations import service
 from backend.conversations.asking import Turn
+from backend.conversations.comparison import compare
 from backend.conversations.models import Conversation, Message, Status
-from backend.conversations.ratings import compare
 from backend.core.clock import now
 from backend.core.settings import EngineSetting, Settings
 from backend.engines import publishing, trials
@@ -145,7 +145,7 @@ async def put_on_trial(desk: Desk, engine: str, share: str) -> None:
         found = await session.scalars(select(Deployment).join(Deployment.engine).where(Engine.name == engine))
         deployment = found.one()
         await trials.begin(session, deployment)
-        await trials.give(session, await session.get_one(Model, deployment.model_id), share=share, group="")
+        await trials.assign(session, await session.get_one(Model, deployment.model_id), share=share, group="")
     await desk.registry.reload()
 
 
@@ -205,14 +205,13 @@ async def test_revisions_are_compared_by_counts_and_medians(desk: Desk, both: di
     async with desk.db.as_person(desk.owner.id) as session:
         for answer, rating in ((old, -1), (new[0], 1)):
             service.rate(await session.get_one(Message, answer.id), rating)
-        forked = await service.fork(session, await session.get_one(Message, new[0].id))
+        await service.fork(session, await session.get_one(Message, new[0].id))
 
-    assert forked.id
-    records = await compare(desk.direct, old.model_id, began)
+    records = await compare(desk.direct, desk.model_id, began)
 
     assert {stage: (record.answers, record.good, record.bad) for stage, record in records.items()} == {
         Stage.CURRENT: (1, 0, 1),
         Stage.TRIAL: (2, 1, 0),
     }, "what was forked was not answered again"
     assert all(record.first_token_seconds is not None for record in records.values())
-    assert await compare(desk.direct, old.model_id, now()) == {}
+    assert await compare(desk.direct, desk.model_id, now()) == {}

@@ -463,4 +463,4 @@ async def test_the_limit_of_a_model_is_the_sum_of_the_slots_of_its_healthy_engin
 
     assert together == 12
     assert here.registry.limit_of(model_id) == 4
-    assert here.registry.limit_of(new_id()) is None
+    assert here.registry.limit_of(new_id()) == 1, "who waits for it is told so one after the other"

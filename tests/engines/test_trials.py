@@ -1,5 +1,6 @@
 """A new revision for some: who gets it, and what becomes of them when it is promoted or rolled back."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID, uuid5
 
@@ -31,8 +32,13 @@ def offer(*endpoints: Endpoint, share: int = 0, people: frozenset[UUID] = frozen
 OLD, NEW = at(1, Stage.CURRENT), at(2, Stage.TRIAL)
 
 
+def stage_of(of: Offer, chat: UUID | None, person: UUID, began_on: Sequence[UUID]) -> Stage:
+    (stage,) = {endpoint.stage for endpoint in trials.fitting(of, chat, person, began_on)}
+    return stage
+
+
 def trying(of: Offer) -> set[UUID]:
-    return {chat for chat in CHATS if trials.stage_for(of, chat, PERSON, ()) is Stage.TRIAL}
+    return {chat for chat in CHATS if stage_of(of, chat, PERSON, ()) is Stage.TRIAL}
 
 
 def test_about_the_given_share_of_new_conversations_tries_the_new_revision() -> None:
@@ -49,29 +55,38 @@ def test_all_new_conversations_of_the_group_try_it_and_a_strangers_do_not() -> N
     some = offer(OLD, NEW, people=frozenset({PERSON}))
 
     assert trying(some) == set(CHATS)
-    assert trials.stage_for(some, CHATS[0], new_id(), ()) is Stage.CURRENT
+    assert stage_of(some, CHATS[0], new_id(), ()) is Stage.CURRENT
 
 
 def test_what_belongs_to_no_conversation_is_not_drawn() -> None:
-    assert trials.stage_for(offer(OLD, NEW, share=100), None, PERSON, ()) is Stage.CURRENT
+    assert stage_of(offer(OLD, NEW, share=100), None, PERSON, ()) is Stage.CURRENT
 
 
 def test_a_conversation_stays_where_it_began_whatever_the_share_becomes() -> None:
     on_new, on_old = (NEW.deployment_id,), (OLD.deployment_id, NEW.deployment_id)
 
-    assert {trials.stage_for(offer(OLD, NEW), chat, PERSON, on_new) for chat in CHATS} == {Stage.TRIAL}
-    assert {trials.stage_for(offer(OLD, NEW, share=100), chat, PERSON, on_old) for chat in CHATS} == {Stage.CURRENT}
+    assert {stage_of(offer(OLD, NEW), chat, PERSON, on_new) for chat in CHATS} == {Stage.TRIAL}
+    assert {stage_of(offer(OLD, NEW, share=100), chat, PERSON, on_old) for chat in CHATS} == {Stage.CURRENT}
 
 
 def test_after_a_promotion_old_conversations_stay_and_new_ones_get_the_new_revision() -> None:
     promoted = offer(at(1, Stage.FORMER), at(2, Stage.CURRENT))
 
-    assert trials.stage_for(promoted, CHATS[0], PERSON, (OLD.deployment_id,)) is Stage.FORMER
-    assert trials.stage_for(promoted, CHATS[0], PERSON, ()) is Stage.CURRENT
+    assert stage_of(promoted, CHATS[0], PERSON, (OLD.deployment_id,)) is Stage.FORMER
+    assert stage_of(promoted, CHATS[0], PERSON, ()) is Stage.CURRENT
+
+
+def test_of_two_revisions_that_were_replaced_a_conversation_keeps_its_own() -> None:
+    first, second = replace(at(1, Stage.FORMER), revision="a"), replace(at(2, Stage.FORMER), revision="b")
+    twin = replace(at(4, Stage.FORMER), revision="a")
+    twice = offer(first, second, at(3, Stage.CURRENT), twin)
+
+    assert trials.fitting(twice, CHATS[0], PERSON, (first.deployment_id,)) == (first, twin)
+    assert trials.fitting(twice, CHATS[0], PERSON, (second.deployment_id,)) == (second,)
 
 
 def test_what_was_rolled_back_is_left_by_its_conversations_too() -> None:
-    assert trials.stage_for(offer(OLD), CHATS[0], PERSON, (NEW.deployment_id,)) is Stage.CURRENT
+    assert stage_of(offer(OLD), CHATS[0], PERSON, (NEW.deployment_id,)) is Stage.CURRENT
 
 
 # What admins do
@@ -142,6 +157,21 @@ async def test_the_only_current_deployment_cannot_be_put_on_trial(db: Sessions, 
     assert await stages(db, two) == [Stage.CURRENT, Stage.TRIAL]
 
 
+async def test_what_is_on_trial_is_promoted_or_rolled_back_and_nothing_else(db: Sessions, two: list[UUID]) -> None:
+    await begin(db, two[1])
+
+    async with db.begin() as session:
+        with pytest.raises(Conflict, match="on trial"):
+            await trials.restore(session, await session.get_one(Deployment, two[1]))
+    async with db.begin() as session:
+        model = (await session.scalars(select(Model))).one()
+        await trials.roll_back(session, model)
+        with pytest.raises(Conflict, match="somebody has ended it"):
+            await trials.assign(session, model, share="10", group="")
+
+    assert await stages(db, two) == [Stage.CURRENT, Stage.WITHDRAWN]
+
+
 async def test_what_ended_meanwhile_is_not_ended_again(db: Sessions, two: list[UUID]) -> None:
     await begin(db, two[1])
     async with db.begin() as session:
@@ -168,9 +198,10 @@ async def test_a_former_revision_comes_back_by_hand(db: Sessions, two: list[UUID
 
 @pytest.mark.parametrize("share", ["", "-1", "101", "ten", "5.5", "٥"])
 async def test_what_is_no_share_is_refused_with_a_sentence(db: Sessions, two: list[UUID], share: str) -> None:
+    await begin(db, two[1])
     async with db.begin() as session:
         with pytest.raises(BadInput) as refused:
-            await trials.give(session, (await session.scalars(select(Model))).one(), share=share, group="nonsense")
+            await trials.assign(session, (await session.scalars(select(Model))).one(), share=share, group="nonsense")
 
     assert set(refused.value.fields) == {"share", "group"}
 
@@ -179,7 +210,7 @@ async def test_a_share_and_a_group_are_kept(db: Sessions, two: list[UUID]) -> No
     await begin(db, two[1])
     async with db.begin() as session:
         lab = await groups.create(session, "Lab")
-        await trials.give(session, (await session.scalars(select(Model))).one(), share="20", group=str(lab.id))
+        await trials.assign(session, (await session.scalars(select(Model))).one(), share="20", group=str(lab.id))
 
     model = await model_of(db)
     assert (model.trial_share, model.trial_group_id) == (20, lab.id)

@@ -7,7 +7,7 @@ from backend.core.settings import Settings
 from tests.site import Site
 
 
-async def test_no_environment_makes_the_framework_report_what_people_ask(
+async def test_an_environment_that_names_a_collector_does_not_set_the_framework_up_for_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")

@@ -34,7 +34,7 @@ from web.admin.model_form import (
     facts,
     typed,
 )
-from web.admin.trial_view import Given, trial_view
+from web.admin.trial_view import TrialForm, trial_view
 from web.dependencies import Models
 from web.forms import Choice, plain_form
 from web.rendering import date_and_time, page, zone_of
@@ -221,7 +221,7 @@ async def model_page(
     problem: str | None = None,
     errors: dict[str, str] | None = None,
     wishes: Wishes | None = None,
-    given: Given | None = None,
+    given: TrialForm | None = None,
 ) -> HTMLResponse:
     zone = zone_of(request)
     form = wishes or await as_it_is(session, model, zone)

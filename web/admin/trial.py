@@ -1,99 +1,78 @@
 """Administration: a new revision of a model for some, then for all or for nobody (`backend/engines/trials.py`)."""
 
+from collections.abc import Awaitable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Form, Request
-from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import RedirectResponse, Response
 
 from backend.core.db import Session
 from backend.core.errors import AppError, BadInput
 from backend.engines import service, trials
 from backend.engines.models import Deployment, Model
-from backend.engines.registry import Registry
 from web.admin.dependencies import OneDeployment, OneModel
 from web.admin.models import model_page
-from web.admin.trial_view import Given
-from web.dependencies import Models
+from web.admin.trial_view import TrialForm
 from web.forms import plain_form
 
 router = APIRouter(dependencies=[Depends(plain_form)])
 
 
 @router.post("/admin/deployments/{deployment_id}/try")
-async def begin(request: Request, deployment: OneDeployment, session: Session, registry: Models) -> Response:
+async def begin(request: Request, deployment: OneDeployment, session: Session) -> Response:
     """Put what runs there on trial."""
-    try:
-        async with session.begin_nested():
-            await trials.begin(session, deployment)
-    except AppError as error:
-        return await _told(request, session, registry, deployment, error)
-    return _back(deployment.model_id)
+    return await _do(request, session, trials.begin(session, deployment), deployment)
 
 
 @router.post("/admin/deployments/{deployment_id}/restore")
-async def restore(request: Request, deployment: OneDeployment, session: Session, registry: Models) -> Response:
+async def restore(request: Request, deployment: OneDeployment, session: Session) -> Response:
     """Let new conversations have what runs there."""
-    try:
-        async with session.begin_nested():
-            await trials.restore(session, deployment)
-    except AppError as error:
-        return await _told(request, session, registry, deployment, error)
-    return _back(deployment.model_id)
+    return await _do(request, session, trials.restore(session, deployment), deployment)
 
 
 @router.post("/admin/models/{model_id}/trial")
-async def give(
+async def assign(
     request: Request,
     model: OneModel,
     session: Session,
-    registry: Models,
     share: Annotated[str, Form()] = "",
     group: Annotated[str, Form()] = "",
 ) -> Response:
-    try:
-        async with session.begin_nested():
-            await trials.give(session, model, share=share, group=group)
-    except BadInput as error:
-        await session.refresh(model)
-        return await model_page(
-            request, session, registry, model, status=error.status, errors=error.fields, given=Given(share, group)
-        )
-    return _back(model.id)
+    """Say who gets what is on trial."""
+    change = trials.assign(session, model, share=share, group=group)
+    return await _do(request, session, change, model, form=TrialForm(share, group))
 
 
 @router.post("/admin/models/{model_id}/promote")
-async def promote(request: Request, model: OneModel, session: Session, registry: Models) -> Response:
-    return await _end(request, session, registry, model, promoted=True)
+async def promote(request: Request, model: OneModel, session: Session) -> Response:
+    return await _do(request, session, trials.promote(session, model), model)
 
 
 @router.post("/admin/models/{model_id}/roll-back")
-async def roll_back(request: Request, model: OneModel, session: Session, registry: Models) -> Response:
-    return await _end(request, session, registry, model, promoted=False)
+async def roll_back(request: Request, model: OneModel, session: Session) -> Response:
+    return await _do(request, session, trials.roll_back(session, model), model)
 
 
-async def _end(
-    request: Request, session: AsyncSession, registry: Registry, model: Model, *, promoted: bool
+async def _do(
+    request: Request,
+    session: Session,
+    change: Awaitable[None],
+    what: Deployment | Model,
+    form: TrialForm | None = None,
 ) -> Response:
+    """And back to the page of the model, which tells where it could not be done."""
+    problem: AppError | None = None
     try:
         async with session.begin_nested():
-            await (trials.promote if promoted else trials.roll_back)(session, model)
+            await change
     except AppError as error:
-        await session.refresh(model)
-        return await model_page(request, session, registry, model, status=error.status, problem=str(error))
-    return _back(model.id)
-
-
-async def _told(
-    request: Request, session: AsyncSession, registry: Registry, deployment: Deployment, error: AppError
-) -> Response:
-    """On the page of its model, if it still has one."""
-    await session.refresh(deployment)
-    if deployment.model_id is None:
-        raise error
-    model = await service.find_model(session, deployment.model_id)
-    return await model_page(request, session, registry, model, status=error.status, problem=str(error))
-
-
-def _back(model_id: object) -> Response:
-    return RedirectResponse(f"/admin/models/{model_id}#trial", status_code=303)
+        problem = error
+        await session.refresh(what)
+    model_id = what.model_id if isinstance(what, Deployment) else what.id
+    if problem is None:
+        return RedirectResponse(f"/admin/models/{model_id}#trial", status_code=303)
+    if model_id is None:
+        raise problem
+    model = await service.find_model(session, model_id)
+    told = {"errors": problem.fields, "given": form} if isinstance(problem, BadInput) else {"problem": str(problem)}
+    return await model_page(request, session, request.state.registry, model, status=problem.status, **told)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.conversations import ratings
+from backend.conversations import comparison
 from backend.core.direct import Direct
 from backend.core.i18n import _
 from backend.engines.models import Deployment, Model, Stage
@@ -20,7 +20,7 @@ STAGE_NAMES = {
 
 
 @dataclass(frozen=True)
-class Given:
+class TrialForm:
     """To whom a trial should go, as typed."""
 
     share: str
@@ -51,24 +51,24 @@ class TrialView:
 
 
 async def trial_view(
-    direct: Direct, model: Model, deployments: Sequence[Deployment], groups: Sequence[Group], given: Given | None
+    direct: Direct, model: Model, deployments: Sequence[Deployment], groups: Sequence[Group], given: TrialForm | None
 ) -> TrialView:
     share = given.share if given else str(model.trial_share)
     group = given.group if given else str(model.trial_group_id or "")
     stages = {deployment.stage for deployment in deployments}
-    records = await ratings.compare(direct, model.id, model.trial_since) if model.trial_since else {}
+    figures = await comparison.compare(direct, model.id, model.trial_since) if model.trial_since else {}
     return TrialView(
         running=Stage.TRIAL in stages,
         since=model.trial_since,
         share=share,
         groups=[Choice(str(each.id), each.name, group == str(each.id)) for each in groups],
-        rows=[_row(stage, deployments, records.get(stage)) for stage in STAGE_NAMES if stage in stages],
+        rows=[_row(stage, deployments, figures.get(stage)) for stage in STAGE_NAMES if stage in stages],
     )
 
 
-def _row(stage: Stage, deployments: Sequence[Deployment], record: ratings.Record | None) -> RevisionRow:
+def _row(stage: Stage, deployments: Sequence[Deployment], figures: comparison.Figures | None) -> RevisionRow:
     told = {each.revision or each.upstream_name for each in deployments if each.stage is stage}
-    found = record or ratings.NOTHING
+    found = figures or comparison.NOTHING
     return RevisionRow(
         name=STAGE_NAMES[stage],
         revisions=", ".join(sorted(told)),

@@ -19,6 +19,7 @@ from backend.engines.registry import NoEngineAvailable
 
 PREFIX = "/v1/"
 _BUSY_SECONDS = 5  # after which to come again, where nobody said so
+_LONGEST_RETRY = 300  # an engine may ask for hours; who comes back after minutes loses nothing
 
 _INVALID = "invalid_request_error"
 _OURS = "server_error"
@@ -73,7 +74,7 @@ class Problem:
     def reply(self) -> Response:
         headers = {}
         if self.retry_after is not None:
-            headers["retry-after"] = str(self.retry_after)
+            headers["retry-after"] = str(min(self.retry_after, _LONGEST_RETRY))
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         return Response(self.body(), self.status, headers, "application/json")

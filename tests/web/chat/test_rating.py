@@ -1,5 +1,6 @@
 """What people think of an answer."""
 
+import asyncio
 import re
 from uuid import uuid4
 
@@ -7,6 +8,7 @@ import pytest
 
 from backend.accounts.models import User
 from tests.conftest import OpenBrowser
+from tests.fakes.engine import FakeEngine, finish
 from tests.web.chat.conftest import Chat
 from tests.web.chat.test_branches import asked_and_answered, question_of
 
@@ -46,6 +48,22 @@ async def test_a_stranger_rates_nothing(chat: Chat, browser: OpenBrowser, bob: U
 
     assert foreign.status_code == 404
     assert pressed(shown.text) == []
+
+
+async def test_an_answer_that_is_being_written_or_goes_on_has_no_rating(chat: Chat, engine: FakeEngine) -> None:
+    more = asyncio.Event()
+    engine.script = ("Half ", finish("length"))
+    asked = await asked_and_answered(chat, "Hello")
+    await chat.browser.post(f"{asked.answer}/rate", {"rating": "good"})
+    engine.script = ("of it.", more)
+
+    await chat.browser.post(f"{asked.answer}/continue", {})
+    running = await chat.browser.post(f"{asked.answer}/rate", {"rating": "good"})
+    more.set()
+    await chat.browser.read(f"{asked.answer}/events")
+
+    assert running.status_code == 409
+    assert pressed((await chat.browser.get(asked.address)).text) == []
 
 
 @pytest.mark.parametrize("rating", ["", "1", "excellent"])

@@ -224,6 +224,7 @@ def _message(
         provenance=provenance or {},
         context_from=None,
         context_tokens=1000,
+        rating=None,
     )
     shown: dict[str, Any] = {
         "row": row,

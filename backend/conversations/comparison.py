@@ -9,7 +9,7 @@ from uuid import UUID
 from backend.core.direct import Direct
 from backend.engines.models import Stage
 
-# What was forked away with its conversation is counted where it was written: only that was paid for.
+# A copy in a fork has no row of usage: an answer counts once, where it was written.
 _COMPARE: Final[LiteralString] = """
 SELECT stage,
        count(*) AS answers,
@@ -29,7 +29,7 @@ GROUP BY 1
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Figures:
     """Of the answers one revision gave to people. Medians are None where no answer told."""
 
     answers: int
@@ -40,14 +40,14 @@ class Record:
     tokens_per_second: float | None
 
 
-NOTHING: Final = Record(0, 0, 0, 0, None, None)
+NOTHING: Final = Figures(0, 0, 0, 0, None, None)
 
 
-async def compare(direct: Direct, model_id: UUID, since: datetime) -> Mapping[Stage, Record]:
-    """Of answers asked for since then; a stage that answered nothing is not among them."""
+async def compare(direct: Direct, model_id: UUID, since: datetime) -> Mapping[Stage, Figures]:
+    """Of answers asked for since then, by the stage that their deployment is in now; one without answers is missing."""
     rows = await direct.as_worker(_COMPARE, {"model": model_id, "since": since})
     return {
-        Stage(row.stage): Record(
+        Stage(row.stage): Figures(
             row.answers, row.good, row.bad, row.broken, row.first_token_seconds, row.tokens_per_second
         )
         for row in rows
