@@ -1,5 +1,6 @@
 """Runs migrations: one process at a time, never waiting long for a lock, each revision in its own transaction."""
 
+import time
 from typing import Any
 
 from alembic import context
@@ -18,15 +19,19 @@ from backend.core.db import Base
 from backend.core.locks import key_of
 
 _LOCK = {"key": key_of("migrations")}
+_ASK_AGAIN = 0.1  # seconds
 
 
 def run(connection: Connection) -> None:
     """Upgrade or downgrade as alembic was asked to, while holding the lock.
 
     The lock belongs to the session, not to a transaction, because each revision commits on its own. A second process
-    waits here and then finds nothing to do.
+    waits here and then finds nothing to do. It asks again and again instead of waiting inside a statement, because an
+    index that is built concurrently waits for every statement that was there before it.
     """
-    connection.execute(text("SELECT pg_advisory_lock(:key)"), _LOCK)
+    while not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), _LOCK):
+        connection.rollback()
+        time.sleep(_ASK_AGAIN)
     # A revision that cannot have its table within four seconds gives up, rather than hold up everybody behind it.
     connection.execute(text("SET lock_timeout = '4s'"))
     connection.commit()

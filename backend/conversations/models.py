@@ -100,6 +100,7 @@ class Message(Row):
             unique=True,
             postgresql_where=text("status IN ('queued', 'streaming')"),
         ),
+        Index("ix_messages_model", "model_id", "created_at"),
         Index("uq_messages_send_key", "owner_id", "send_key", unique=True),
         CheckConstraint("speaker = 'model' OR status = 'done'", name="question_is_done"),
         CheckConstraint("deleted_at IS NULL OR text = '' AND reasoning = ''", name="deleted_is_empty"),
@@ -126,7 +127,7 @@ class Message(Row):
     reasoning: Mapped[str] = mapped_column(default="")
     reason: Mapped[str] = mapped_column(String(MAX_REASON), default="")  # a sentence: why it did not end well
     ended_by: Mapped[str | None] = mapped_column(String(40))  # the engine's finish reason
-    model_id: Mapped[UUID | None] = mapped_column(ForeignKey("models.id", ondelete="SET NULL"), index=True)
+    model_id: Mapped[UUID | None] = mapped_column(ForeignKey("models.id", ondelete="SET NULL"))
     model_name: Mapped[str] = mapped_column(String(100), default="")  # as it was called then
     provenance: Mapped[dict[str, Any]] = mapped_column(JSONB, default=dict)
     instruction: Mapped[str] = mapped_column(default="")  # what was asked beside the question: "shorter, please"

@@ -14,6 +14,7 @@ from backend.engines.client import ChatMessage
 from backend.engines.events import Failure
 from backend.engines.parameters import AS_THE_MODEL_DOES, Parameters
 from backend.engines.registry import Endpoint, Offer
+from backend.engines.trials import Begun
 
 #: What does not change from the first row of an answer to its last.
 _KEPT = (
@@ -34,11 +35,12 @@ _KEPT = (
 
 @dataclass
 class Saved:
-    """How much of a live answer its row and parts hold, in characters, and how many parts there are."""
+    """How much of a live answer its row and parts hold, in characters, how many parts there are, and from where."""
 
     text: int = 0
     reasoning: int = 0
     parts: int = 0
+    endpoint: Endpoint | None = None  # the row tells that it comes from there
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Running:
     message: Message | None = None  # as it was stored, if it is the only answer to its question
     rows: Sequence[PathRow] | None = None  # of `statements.MESSAGES`, if they are at hand
     chosen: Parameters = AS_THE_MODEL_DOES  # by its person
+    begun: Sequence[Begun] = ()  # what its model answered in the conversation before
     earlier: Sequence[dict[str, Any]] = ()  # the provenance of what it begins with, if it was taken up again
     resumed: int = 0  # by itself
     started: float = field(default_factory=time.monotonic)

@@ -110,15 +110,17 @@ FROM messages WHERE conversation_id = %(chat)s
 """
 
 #: Heartbeats and new parts of all answers of a process; returns those that are still its own, and whose person may
-#: still have them: a word that they may not can be lost on its way. A number can only have been taken by ourselves, in
-#: a commit whose success we did not hear of; the newer text is longer.
+#: still have them: a word that they may not can be lost on its way. Where an answer comes from is said once, with its
+#: first part, so that whoever takes it over knows which engine may go on with it. A number can only have been taken by
+#: ourselves, in a commit whose success we did not hear of; the newer text is longer.
 SAVE: Final[LiteralString] = """
 WITH news AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(attempts)s::int[], %(numbers)s::int[], %(texts)s::text[],
-                         %(reasonings)s::text[], %(begun)s::bool[])
-        AS news(id, attempt, number, text, reasoning, begun)
+                         %(reasonings)s::text[], %(begun)s::bool[], %(provenances)s::jsonb[])
+        AS news(id, attempt, number, text, reasoning, begun, provenance)
 ), ours AS (
-    UPDATE messages SET heartbeat_at = clock_timestamp(), status = CASE WHEN begun THEN 'streaming' ELSE status END
+    UPDATE messages SET heartbeat_at = clock_timestamp(), status = CASE WHEN begun THEN 'streaming' ELSE status END,
+                        provenance = coalesce(news.provenance, messages.provenance)
     FROM news
     WHERE messages.id = news.id AND messages.attempt = news.attempt AND status IN ('queued', 'streaming')
       AND NOT EXISTS (SELECT FROM users WHERE users.id = owner_id AND disabled_at IS NOT NULL)

@@ -37,6 +37,7 @@ from backend.core.db import Sessions
 from backend.core.direct import Direct
 from backend.core.errors import Unavailable
 from backend.core.i18n import _
+from backend.engines import trials
 from backend.engines.aliases import Aliases
 from backend.engines.parameters import Parameters
 from backend.engines.pool import Pool
@@ -216,7 +217,9 @@ class Turns:
         offer = self._registry.offer_for(answer.owner_id, answer.model_id)
         if offer is None or offer.in_maintenance:
             return False
-        return bool(answer.text) and any(each.continues for each in offer.endpoints)
+        return bool(answer.text) and any(
+            each.continues and trials.may_go_on(offer, each, answer.provenance) for each in offer.endpoints
+        )
 
     def _refuse_while_draining(self) -> None:
         if self._draining:

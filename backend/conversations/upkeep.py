@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from psycopg.types.json import Jsonb
+
 from backend.conversations import statements
 from backend.conversations.live import Phase
 from backend.conversations.running import Running
@@ -108,12 +110,21 @@ async def save(direct: Direct, answers: Sequence[Running]) -> list[Running]:
             "texts": texts,
             "reasonings": reasonings,
             "begun": [one.live.phase is not Phase.WAITING for one in answers],
+            "provenances": [_news_of_origin(one) for one in answers],
         },
     )
     ours = {row.id for row in rows}
     for one, text, reasoning in zip(answers, texts, reasonings, strict=True):
-        if one.answer_id in ours and (text or reasoning):
+        if one.answer_id not in ours:
+            continue
+        one.saved.endpoint = one.endpoint if one.live.written else None
+        if text or reasoning:
             one.saved.text += len(text)
             one.saved.reasoning += len(reasoning)
             one.saved.parts += 1
     return [one for one in answers if one.answer_id not in ours]
+
+
+def _news_of_origin(one: Running) -> Jsonb | None:
+    """Its provenance so far, once it has begun and as long as its row does not tell."""
+    return Jsonb(one.provenance) if one.live.written and one.endpoint is not one.saved.endpoint else None

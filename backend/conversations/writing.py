@@ -29,9 +29,10 @@ from backend.core.db import DatabaseGone, Sessions
 from backend.core.direct import Direct
 from backend.core.errors import AppError, NotFound
 from backend.core.i18n import _
-from backend.core.ids import new_id
+from backend.core.ids import made_at, new_id
 from backend.core.telemetry import new_support_id, support_id
 from backend.core.text import one_line
+from backend.engines import trials
 from backend.engines.aliases import Aliases
 from backend.engines.client import ChatRequest
 from backend.engines.events import EngineFailed, Failure, Overflow
@@ -39,6 +40,7 @@ from backend.engines.failures import failed
 from backend.engines.parameters import JSON_ANSWER
 from backend.engines.pool import Ask, Place, Pool, Urgency
 from backend.engines.registry import Endpoint, NoEngineAvailable, Registry
+from backend.engines.trials import Begun
 from backend.files import service as files
 from backend.files.prompt import PromptFile, parts
 from backend.usage.service import estimate, estimate_cost
@@ -136,8 +138,8 @@ class Writer:
             on_place=partial(self._waits, running),
             on_endpoint=partial(self._goes_to, running),
             on_failure=partial(_note_try, running),
-            continues=running.goes_on,
-            began_on=_began_on(running.offer.id, rows),
+            continues=running.earlier[-1] if running.goes_on else None,
+            begun=running.begun,
             shows=any(row.has_files for row in rows),
         )
         while True:
@@ -167,11 +169,15 @@ class Writer:
 
     async def _prepare(self, running: Running, rows: Sequence[PathRow], endpoint: Endpoint) -> ChatRequest:
         """What this endpoint is sent."""
-        if running.goes_on and not endpoint.continues:
+        if running.goes_on and not self._can_go_on(running, endpoint):
             raise CannotGoOn(interrupted())
         request = await self._request(running, await self._path(rows, endpoint), endpoint)
         running.live.enter(Phase.READING)
         return request
+
+    def _can_go_on(self, running: Running, endpoint: Endpoint) -> bool:
+        offer = self._registry.offer(running.offer.id) or running.offer
+        return endpoint.continues and trials.may_go_on(offer, endpoint, running.earlier[-1])
 
     async def _rows(self, running: Running) -> Sequence[PathRow]:
         found = running.rows
@@ -180,6 +186,7 @@ class Writer:
             found = [PathRow(*row) for row in messages]
         running.rows = None  # a long conversation need not stay in memory for as long as its answer takes
         rows = tree.path(found, running.answer_id)
+        running.begun = _begun(running, found)
         if not rows:
             raise NotFound(_("This conversation is not here any more."))
         if not rows[-1].is_welcome:
@@ -307,14 +314,19 @@ def _note_try(running: Running, endpoint: Endpoint, failure: EngineFailed) -> No
     """It goes on elsewhere; the log and the provenance tell where it could not."""
     said = failure.detail if failure.kind.suspicious else ""
     log.info("an engine did not begin an answer: %s", failure.kind, extra=running.marks | {"engine_says": said})
-    tried = {"engine": endpoint.engine_name, "failure": failure.kind.value}
+    tried = {
+        "deployment": str(endpoint.deployment_id),
+        "engine": endpoint.engine_name,
+        "failure": failure.kind.value,
+    }
     if tried not in running.tries[-1:]:  # who waits for a full engine is refused by it again and again
         running.tries.append(tried)
 
 
-def _began_on(model_id: UUID, rows: Sequence[PathRow]) -> list[UUID]:
-    """The deployments that answered for this model on the path, the first one first."""
-    return [row.deployment_id for row in rows if row.model_id == model_id and row.deployment_id]
+def _begun(running: Running, found: Sequence[PathRow]) -> list[Begun]:
+    """What its model answered in the conversation before, on whatever branch, the first one first."""
+    others = (row for row in found if row.model_id == running.offer.id and row.id != running.answer_id)
+    return [Begun(row.deployment_id, made_at(row.id)) for row in sorted(others, key=lambda row: row.id)]
 
 
 def _cost(running: Running, rows: Sequence[PathRow]) -> int:

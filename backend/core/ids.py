@@ -3,6 +3,7 @@
 import secrets
 import threading
 import time
+from datetime import UTC, datetime
 from uuid import UUID
 
 
@@ -29,3 +30,8 @@ def new_id() -> UUID:
     """
     milliseconds, counter = _clock.tick()
     return UUID(int=milliseconds << 80 | 0x7 << 76 | counter << 64 | 0b10 << 62 | secrets.randbits(62))
+
+
+def made_at(id_: UUID) -> datetime:
+    """When a UUIDv7 was made, to the millisecond."""
+    return datetime.fromtimestamp((id_.int >> 80) / 1000, UTC)

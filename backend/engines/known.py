@@ -10,6 +10,7 @@ from backend.engines.client import EngineClient
 from backend.engines.local import LocalServer
 from backend.engines.memory import Memory
 from backend.engines.metrics import Load
+from backend.engines.models import Stage
 from backend.engines.probing import Health
 from backend.engines.sharing import OPEN
 from backend.engines.snapshot import Endpoint, EngineStatus, Offer, Snapshot, State
@@ -107,7 +108,8 @@ class Known:
             return 1  # those who wait for it are told so one after the other
         if offer.max_concurrent is not None:
             return offer.max_concurrent
-        engines = {each.engine_id for each in offer.endpoints if each.problem is None}
+        takes_new = [each for each in offer.endpoints if each.stage is not Stage.FORMER]
+        engines = {each.engine_id for each in takes_new if each.problem is None}
         slots = [load.slots if (load := self.load(engine_id)) else None for engine_id in engines]
         known = [count for count in slots if count is not None]
         return sum(known) if known and len(known) == len(slots) else None

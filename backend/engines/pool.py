@@ -12,10 +12,10 @@ Leaving `answer()` in any way closes the engine's connection and gives the place
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from backend.admission.wishes import Place, Urgency
@@ -24,6 +24,7 @@ from backend.engines import trials
 from backend.engines.client import ChatRequest
 from backend.engines.events import EngineFailed, Event, Failure, Usage
 from backend.engines.registry import Endpoint, NoEngineAvailable, Offer, Registry
+from backend.engines.trials import Begun
 
 __all__ = ["Ask", "Place", "Pool", "Urgency"]
 
@@ -64,8 +65,8 @@ class Ask:
     request: Callable[[Endpoint], Awaitable[ChatRequest]]
     on_place: Callable[[Place], None]
     on_endpoint: Callable[[Endpoint], None]  # called again with each try
-    continues: bool = False  # it goes on with an answer that broke off, which not every endpoint can
-    began_on: Sequence[UUID] = ()  # deployments that answered in its conversation before, the first one first
+    continues: Mapping[str, Any] | None = None  # the provenance of an answer that broke off and goes on here
+    begun: Sequence[Begun] = ()  # what the model answered in its conversation before, the first one first
     shows: bool = False  # it may hold pictures: an endpoint that sees them is preferred
     on_failure: Callable[[Endpoint, EngineFailed], None] = _nobody_asks  # of a try that others follow
 
@@ -81,10 +82,6 @@ class _Tries:
     overload: EngineFailed | None = None  # what the last of these said
     failure: EngineFailed | None = None  # after which it went back into line
     waits_until: float | None = None  # by the clock of the loop
-
-
-def _is_free(endpoint: Endpoint, tries: _Tries) -> bool:
-    return endpoint.problem is None and endpoint.deployment_id not in tries.endpoints
 
 
 class Pool:
@@ -156,14 +153,19 @@ class Pool:
             raise NoEngineAvailable(_("This model is not offered any more."))
         if offer.in_maintenance:
             raise NoEngineAvailable(_("This model is under maintenance now."))
-        if ask.continues and (able := tuple(each for each in offer.endpoints if each.continues)):
-            offer = replace(offer, endpoints=able)
-        if ask.shows and (seeing := tuple(each for each in offer.endpoints if each.sees and _is_free(each, tries))):
-            offer = replace(offer, endpoints=seeing)
-        fitting = trials.fitting(offer, ask.affinity, ask.person_id, ask.began_on)
-        if same := tuple(each for each in fitting if _is_free(each, tries)):
-            offer = replace(offer, endpoints=same)
+        if ask.continues is not None:
+            able = [each for each in offer.endpoints if each.continues and trials.may_go_on(offer, each, ask.continues)]
+            offer = replace(offer, endpoints=tuple(able) or offer.endpoints)
+        free = [each for each in offer.endpoints if self._is_free(each, tries)]
+        fitting = trials.fitting(offer, ask.affinity, ask.person_id, ask.begun)
+        wanted = [each for each in free if each in fitting] or free
+        seeing = [each for each in wanted if each.sees] if ask.shows else []
+        offer = replace(offer, endpoints=tuple(seeing or wanted) or offer.endpoints)
         return self._registry.choose(offer, ask.affinity, without=tries.endpoints)
+
+    def _is_free(self, endpoint: Endpoint, tries: _Tries) -> bool:
+        refuses = self._registry.breakers.refuses(endpoint.deployment_id)
+        return endpoint.problem is None and not refuses and endpoint.deployment_id not in tries.endpoints
 
     async def _prepare(self, ask: Ask, tries: _Tries, endpoint: Endpoint) -> ChatRequest:
         if endpoint.deployment_id not in tries.endpoints:

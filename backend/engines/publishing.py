@@ -19,9 +19,9 @@ from backend.core.errors import BadInput, Conflict
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.core.text import clean, one_line
-from backend.engines import queries
+from backend.engines import queries, trials
 from backend.engines.findings import MAX_NAME, display_name
-from backend.engines.models import DefaultModel, Deployment, Model, ModelGroup
+from backend.engines.models import DefaultModel, Deployment, Model, ModelGroup, Stage
 from backend.engines.parameters import ADJUSTABLE, MAX_TOKENS, typed_count, typed_temperature, typed_thinking
 from backend.engines.service import changed, find_model
 from backend.groups import queries as groups
@@ -103,8 +103,9 @@ async def move(session: AsyncSession, model: Model, *, up: bool) -> None:
     await changed(session)
 
 
-async def publish(session: AsyncSession, deployment: Deployment, name: str = "") -> Model:
-    """Let people use what was found. Where there is a model of this name, the engine joins those that serve it."""
+async def publish(session: AsyncSession, deployment: Deployment, name: str = "", *, on_trial: bool = False) -> Model:
+    """Let people use what was found. Where there is a model of this name, the engine joins those that serve it: among
+    what new conversations get, or `on_trial`, which nobody gets until an admin says who (`trials.py`)."""
     if deployment.model_id is not None:
         model = await find_model(session, deployment.model_id)
         await publish_again(session, model)
@@ -118,8 +119,10 @@ async def publish(session: AsyncSession, deployment: Deployment, name: str = "")
     at_once = Conflict(_("Somebody else published “{name}” at the same moment.").format(name=name))
     with broken(uq_deployments_engine_id=already, uq_models_name=at_once):
         await session.flush()
-        deployment.model_id = model.id
+        deployment.model_id, deployment.stage = model.id, Stage.CURRENT
         await session.flush()
+    if on_trial:
+        await trials.begin(session, deployment)
     await changed(session)
     return model
 

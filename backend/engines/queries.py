@@ -6,7 +6,7 @@ from sqlalchemy import Select, exists, func, or_, select, update
 from sqlalchemy.orm import contains_eager, selectinload
 from sqlalchemy.sql.dml import Update
 
-from backend.engines.models import DefaultModel, Deployment, Engine, Model, ModelGroup
+from backend.engines.models import DefaultModel, Deployment, Engine, Model, ModelGroup, Stage
 
 
 def everything() -> Select[Engine]:
@@ -77,6 +77,15 @@ def deployments_with_engines(model_id: UUID) -> Select[Deployment]:
         .options(contains_eager(Deployment.engine))
         .where(Deployment.model_id == model_id)
         .order_by(func.lower(Engine.name), Deployment.id)
+    )
+
+
+def in_service(model_id: UUID, stage: Stage) -> Select[UUID]:
+    """Deployments of a model in this stage, on engines that take new questions."""
+    return (
+        select(Deployment.id)
+        .join(Deployment.engine)
+        .where(Deployment.model_id == model_id, Deployment.stage == stage, Engine.enabled, Engine.draining.is_(False))
     )
 
 

@@ -79,6 +79,7 @@ class Offer:
     retired: bool = False
     people: frozenset[UUID] | None = None  # who may use it; None is everybody
     trial_share: int = 0  # per cent of new conversations that try a new revision
+    trial_since: datetime | None = None
     trial_people: frozenset[UUID] = frozenset()  # who tries it in all their new conversations
 
     def is_for(self, person_id: UUID) -> bool:
@@ -285,5 +286,6 @@ def _offer(model: Model, endpoints: list[Endpoint], sharing: Sharing) -> Offer:
         retired=model.retired_at is not None,
         people=sharing.people_of(model),
         trial_share=model.trial_share,
+        trial_since=model.trial_since,
         trial_people=sharing.members_of(model.trial_group_id),
     )

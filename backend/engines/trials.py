@@ -4,11 +4,14 @@ Every deployment of a model is in a stage (`Stage`). New conversations go to wha
 of one group, to what is on trial. From then on a conversation stays where it began: the first deployment that answered
 in it and still takes part says in which stage that is now; of what was replaced it stays with the very same revision.
 So it follows a promotion only in name, and leaves a revision only when that was rolled back, or when nothing of it can
-answer: an answer from another revision is better than none.
+answer: an answer from another revision is better than none. Half an answer from another one is not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from hashlib import blake2b
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import select
@@ -18,27 +21,61 @@ from backend.core.clock import now
 from backend.core.errors import BadInput, Conflict
 from backend.core.i18n import _
 from backend.core.text import whole
+from backend.engines import queries
 from backend.engines.models import Deployment, Model, Stage
 from backend.engines.service import changed
 from backend.engines.snapshot import Endpoint, Offer
 from backend.groups.models import Group
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An answer that a conversation has from a model already."""
+
+    deployment_id: UUID | None  # None: it was given before this was kept
+    at: datetime
+
+
 def fitting(
-    offer: Offer, conversation_id: UUID | None, person_id: UUID, began_on: Sequence[UUID]
+    offer: Offer, conversation_id: UUID | None, person_id: UUID, begun: Sequence[Begun]
 ) -> tuple[Endpoint, ...]:
-    """Where an answer should come from; `began_on` are the deployments that answered in the conversation before."""
-    takes_part = {endpoint.deployment_id: endpoint for endpoint in offer.endpoints}
-    begun = next((takes_part[each] for each in began_on if each in takes_part), None)
-    if begun and begun.stage is Stage.FORMER:
-        return tuple(each for each in offer.endpoints if _revision(each) == _revision(begun))
-    stage = begun.stage if begun else _drawn_stage(offer, conversation_id, person_id)
+    """Where an answer should come from; `begun` are the answers of its conversation, the first one first."""
+    first = _first_that_takes_part(offer, begun)
+    if first is None:
+        stage = Stage.CURRENT if begun else _drawn_stage(offer, conversation_id, person_id)
+    elif first.stage is Stage.FORMER:
+        return tuple(each for each in offer.endpoints if each.stage is Stage.FORMER and same_revision(each, first))
+    else:
+        stage = first.stage
     return tuple(each for each in offer.endpoints if each.stage is stage)
 
 
-def _revision(endpoint: Endpoint) -> tuple[Stage, str, str | None]:
-    """What was replaced earlier is told apart from what was replaced later as far as the engines tell."""
-    return endpoint.stage, endpoint.upstream_name, endpoint.revision
+def _first_that_takes_part(offer: Offer, begun: Sequence[Begun]) -> Endpoint | None:
+    """What answered on an engine before a trial came to it was given by another revision than the one on trial."""
+    endpoints = {endpoint.deployment_id: endpoint for endpoint in offer.endpoints}
+    for each in begun:
+        endpoint = endpoints.get(each.deployment_id) if each.deployment_id else None
+        if endpoint and not (endpoint.stage is Stage.TRIAL and offer.trial_since and each.at < offer.trial_since):
+            return endpoint
+    return None
+
+
+def same_revision(one: Endpoint, other: Endpoint) -> bool:
+    """The very same deployment, or as far as the engines tell."""
+    told = one.revision is not None and (one.upstream_name, one.revision) == (other.upstream_name, other.revision)
+    return told or one.deployment_id == other.deployment_id
+
+
+def may_go_on(offer: Offer, endpoint: Endpoint, provenance: Mapping[str, Any]) -> bool:
+    """Whether what was broken off there can be finished here: two halves of two revisions are no answer.
+
+    `provenance` tells of the half that is there. What was kept before trials were says nothing and is believed. What an
+    engine tells of its weights is not: vLLM tells a folder, whatever lies in it.
+    """
+    if (began_on := provenance.get("deployment")) in (None, str(endpoint.deployment_id)):
+        return True
+    there = next((each for each in offer.endpoints if str(each.deployment_id) == began_on), None)
+    return there is not None and there.stage is endpoint.stage is not Stage.FORMER
 
 
 def _drawn_stage(offer: Offer, conversation_id: UUID | None, person_id: UUID) -> Stage:
@@ -58,10 +95,10 @@ async def begin(session: AsyncSession, deployment: Deployment) -> None:
     Raises Conflict where nothing would be left for those who do not try it.
     """
     model = await _held(session, deployment)
-    others = await _in_stage(session, model, Stage.CURRENT)
     if deployment.stage is Stage.TRIAL:
         return
-    if deployment.stage is Stage.CURRENT and len(others) < 2:
+    others = await session.scalars(queries.in_service(model.id, Stage.CURRENT))
+    if all(other == deployment.id for other in others):
         raise Conflict(
             _("This is the only place where the current revision runs. Add an engine with the new one first.")
         )
@@ -76,6 +113,7 @@ async def assign(session: AsyncSession, model: Model, *, share: str, group: str)
 
     Raises BadInput with a sentence per field, Conflict when nothing is on trial: somebody else has ended it.
     """
+    await _hold(session, model.id)
     if not await _in_stage(session, model, Stage.TRIAL):
         raise _ended()
     wrong = {}
@@ -101,7 +139,13 @@ async def promote(session: AsyncSession, model: Model) -> None:
 
 
 async def roll_back(session: AsyncSession, model: Model) -> None:
-    """Nobody gets what was on trial any more, also not in a conversation that began on it. Raises Conflict."""
+    """Nobody gets what was on trial any more, also not in a conversation that began on it.
+
+    Raises Conflict when nothing is on trial, and when nothing else is left.
+    """
+    await _hold(session, model.id)
+    if not await _in_stage(session, model, Stage.CURRENT):
+        raise Conflict(_("The revision before this one is not there any more. Promote this one, or add an engine."))
     await _end(session, model, {Stage.TRIAL: Stage.WITHDRAWN})
 
 
@@ -115,6 +159,7 @@ async def restore(session: AsyncSession, deployment: Deployment) -> None:
 
 
 async def _end(session: AsyncSession, model: Model, becomes: dict[Stage, Stage]) -> None:
+    await _hold(session, model.id)
     deployments = await _in_stage(session, model, *becomes)
     if not any(deployment.stage is Stage.TRIAL for deployment in deployments):
         raise _ended()
@@ -124,13 +169,18 @@ async def _end(session: AsyncSession, model: Model, becomes: dict[Stage, Stage])
     await changed(session)
 
 
+async def _hold(session: AsyncSession, model_id: UUID | None) -> Model | None:
+    """Whoever changes the stages of a model comes after the other, and takes the model before its deployments."""
+    query = select(Model).where(Model.id == model_id).with_for_update()
+    return await session.scalar(query.execution_options(populate_existing=True))
+
+
 async def _held(session: AsyncSession, deployment: Deployment) -> Model:
-    """Its model, which two admins change one after the other. Raises Conflict for one that serves no model."""
-    query = select(Model).where(Model.id == deployment.model_id).with_for_update()
-    model = await session.scalar(query.execution_options(populate_existing=True))
-    if model is None:
-        raise Conflict(_("This engine serves no model here any more."))
+    """Its model. Raises Conflict for one that serves none."""
+    model = await _hold(session, deployment.model_id)
     await session.refresh(deployment)
+    if model is None or deployment.model_id != model.id:
+        raise Conflict(_("This engine serves no model here any more."))
     return model
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from sqlalchemy import select
@@ -111,7 +112,7 @@ async def test_an_answer_keeps_who_was_asked_before_it_began(desk: Desk, both: d
 
     assert (answer.status, answer.text) == (Status.DONE, "Yes.")
     assert answer.provenance["engine"] != favourite
-    assert answer.provenance["tries"] == [{"engine": favourite, "failure": "overloaded"}]
+    assert [(each["engine"], each["failure"]) for each in answer.provenance["tries"]] == [(favourite, "overloaded")]
     assert ("Asked in vain before", favourite) in facts(answer)
     assert "tries" not in (await desk.ended(await desk.ask("Three?", turn.conversation))).provenance
 
@@ -192,6 +193,62 @@ async def test_where_the_trial_cannot_answer_the_other_revision_does(desk: Desk,
 
     assert engine == "first"
     assert (await answered_by(desk, conversation))[0] == "first", "it began there"
+
+
+async def until_ended(desk: Desk, answer_id: UUID) -> Message:
+    async with asyncio.timeout(20):
+        while (answer := await desk.message(answer_id)).status.running:
+            await asyncio.sleep(0.01)
+    return answer
+
+
+async def test_another_answer_to_the_first_question_comes_from_the_same_revision(
+    desk: Desk, both: dict[str, FakeEngine]
+) -> None:
+    await put_on_trial(desk, "second", "0")
+    first = [await desk.ended(await desk.ask("Who are you?")) for _ in range(3)]
+    await put_on_trial(desk, "second", "100")
+
+    again = [await desk.turns.regenerate(answer) for answer in first]
+
+    assert [(await until_ended(desk, each.id)).provenance["engine"] for each in again] == ["first"] * 3
+
+
+async def test_half_an_answer_of_a_trial_that_was_rolled_back_is_not_finished_by_the_other_revision(
+    desk: Desk, both: dict[str, FakeEngine]
+) -> None:
+    await put_on_trial(desk, "second", "100")
+    turn, _name = await begun(desk, both)
+    await desk.turns.stop(turn.answer)
+    left, _name = await begun(desk, both)
+    lost = await desk.lose(left)
+    async with desk.db.begin() as session:
+        await trials.roll_back(session, (await session.scalars(select(Model))).one())
+    await desk.registry.reload()
+
+    resumed = await until_ended(desk, left.answer.id)
+    stopped = await desk.message(turn.answer.id)
+    goes_on = await desk.turns.proceed(stopped)
+
+    assert (resumed.status, resumed.text) == (Status.INTERRUPTED, "One,")
+    assert resumed.provenance["earlier"][0]["engine"] == "second", "it was said with the first part"
+    assert not desk.turns.can_proceed(stopped)
+    assert goes_on != stopped.id, "a turn of its own"
+    assert (await desk.message(stopped.id)).text == "One, "
+    await lost.hang_up()
+
+
+async def test_what_a_revision_did_not_begin_counts_as_broken_off(desk: Desk, both: dict[str, FakeEngine]) -> None:
+    began = now()
+    await put_on_trial(desk, "second", "100")
+    both["second"].plan(refusal(500, "Something broke."))
+
+    answer = await desk.ended(await desk.ask("One?"))
+    figures = await compare(desk.direct, desk.model_id, began)
+
+    assert answer.provenance["engine"] == "first"
+    assert (figures[Stage.TRIAL].answers, figures[Stage.TRIAL].broken) == (1, 1)
+    assert (figures[Stage.CURRENT].answers, figures[Stage.CURRENT].broken) == (1, 0)
 
 
 async def test_revisions_are_compared_by_counts_and_medians(desk: Desk, both: dict[str, FakeEngine]) -> None:

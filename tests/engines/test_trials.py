@@ -1,24 +1,29 @@
 """A new revision for some: who gets it, and what becomes of them when it is promoted or rolled back."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from uuid import UUID, uuid5
 
 import pytest
 from sqlalchemy import select
 
+from backend.core.clock import now
 from backend.core.db import Sessions
 from backend.core.errors import BadInput, Conflict
 from backend.core.ids import new_id
 from backend.engines import trials
 from backend.engines.models import Deployment, Engine, Model, Source, Stage
 from backend.engines.snapshot import Endpoint, Offer
+from backend.engines.trials import Begun
 from backend.groups import service as groups
 from tests.engines.test_choosing import endpoint
 
 SPACE = UUID(int=0)
 CHATS = [uuid5(SPACE, f"conversation {number}") for number in range(1000)]
 PERSON = uuid5(SPACE, "a person")
+NOW = now()
 
 
 def at(number: int, stage: Stage) -> Endpoint:
@@ -26,14 +31,19 @@ def at(number: int, stage: Stage) -> Endpoint:
 
 
 def offer(*endpoints: Endpoint, share: int = 0, people: frozenset[UUID] = frozenset()) -> Offer:
-    return Offer(SPACE, "Linden", "", "", True, None, None, endpoints, trial_share=share, trial_people=people)
+    rules = {"trial_share": share, "trial_people": people, "trial_since": NOW - timedelta(days=1)}
+    return Offer(SPACE, "Linden", "", "", True, None, None, endpoints, **rules)  # type: ignore[arg-type]
 
 
 OLD, NEW = at(1, Stage.CURRENT), at(2, Stage.TRIAL)
 
 
-def stage_of(of: Offer, chat: UUID | None, person: UUID, began_on: Sequence[UUID]) -> Stage:
-    (stage,) = {endpoint.stage for endpoint in trials.fitting(of, chat, person, began_on)}
+def begun(*deployments: UUID | None, at: datetime = NOW) -> list[Begun]:
+    return [Begun(each, at) for each in deployments]
+
+
+def stage_of(of: Offer, chat: UUID | None, person: UUID, began_on: Sequence[UUID | None]) -> Stage:
+    (stage,) = {endpoint.stage for endpoint in trials.fitting(of, chat, person, begun(*began_on))}
     return stage
 
 
@@ -81,12 +91,40 @@ def test_of_two_revisions_that_were_replaced_a_conversation_keeps_its_own() -> N
     twin = replace(at(4, Stage.FORMER), revision="a")
     twice = offer(first, second, at(3, Stage.CURRENT), twin)
 
-    assert trials.fitting(twice, CHATS[0], PERSON, (first.deployment_id,)) == (first, twin)
-    assert trials.fitting(twice, CHATS[0], PERSON, (second.deployment_id,)) == (second,)
+    assert trials.fitting(twice, CHATS[0], PERSON, begun(first.deployment_id)) == (first, twin)
+    assert trials.fitting(twice, CHATS[0], PERSON, begun(second.deployment_id)) == (second,)
 
 
 def test_what_was_rolled_back_is_left_by_its_conversations_too() -> None:
     assert stage_of(offer(OLD), CHATS[0], PERSON, (NEW.deployment_id,)) is Stage.CURRENT
+
+
+def test_what_answered_nobody_knows_where_goes_on_with_the_current_revision() -> None:
+    of = offer(OLD, NEW, share=100)
+
+    assert stage_of(of, CHATS[0], PERSON, (None,)) is Stage.CURRENT
+    assert stage_of(of, CHATS[0], PERSON, (new_id(),)) is Stage.CURRENT, "its deployment was deleted"
+
+
+def test_what_an_engine_answered_before_a_trial_came_to_it_was_no_trial() -> None:
+    before = begun(NEW.deployment_id, at=NOW - timedelta(days=2))
+
+    assert trials.fitting(offer(OLD, NEW), CHATS[0], PERSON, before) == (OLD,)
+
+
+def test_half_an_answer_is_finished_by_its_own_revision_only() -> None:
+    of = offer(OLD, at(3, Stage.CURRENT), NEW)
+    old, twin, new = of.endpoints
+
+    def goes_on(where: Endpoint, **half: str) -> bool:
+        return trials.may_go_on(of, where, half)
+
+    assert goes_on(old, deployment=str(old.deployment_id))
+    assert goes_on(twin, deployment=str(old.deployment_id)), "replicas of one revision"
+    assert not goes_on(new, deployment=str(old.deployment_id))
+    assert not goes_on(old, deployment=str(new.deployment_id))
+    assert not goes_on(old, deployment=str(new_id())), "it was rolled back"
+    assert goes_on(new), "kept before this was known"
 
 
 # What admins do
@@ -170,6 +208,45 @@ async def test_what_is_on_trial_is_promoted_or_rolled_back_and_nothing_else(db: 
             await trials.assign(session, model, share="10", group="")
 
     assert await stages(db, two) == [Stage.CURRENT, Stage.WITHDRAWN]
+
+
+async def test_where_nothing_else_is_in_service_there_is_no_trial_and_no_way_back(
+    db: Sessions, two: list[UUID]
+) -> None:
+    async with db.begin() as session:
+        old = await session.get_one(Deployment, two[0])
+        (await session.get_one(Engine, old.engine_id)).enabled = False
+    with pytest.raises(Conflict, match="only place"):
+        await begin(db, two[1])
+    async with db.begin() as session:
+        (await session.get_one(Engine, old.engine_id)).enabled = True
+    await begin(db, two[1])
+    async with db.begin() as session:
+        await session.delete(await session.get_one(Deployment, two[0]))
+
+    async with db.begin() as session:
+        with pytest.raises(Conflict, match="not there any more"):
+            await trials.roll_back(session, (await session.scalars(select(Model))).one())
+
+
+async def test_two_admins_change_a_trial_one_after_the_other(db: Sessions, two: list[UUID]) -> None:
+    async def act(change: str) -> None:
+        async with db.begin() as session:
+            deployment = await session.get_one(Deployment, two[1])
+            model = (await session.scalars(select(Model))).one()
+            if change == "begin":
+                await trials.begin(session, deployment)
+            else:
+                await getattr(trials, change)(session, model)
+
+    for _round in range(20):
+        outcomes = await asyncio.gather(
+            *(act(change) for change in ("begin", "promote", "roll_back", "begin")), return_exceptions=True
+        )
+        assert all(outcome is None or isinstance(outcome, Conflict) for outcome in outcomes), outcomes
+        async with db.begin() as session:
+            for each in await session.scalars(select(Deployment)):
+                each.stage = Stage.CURRENT
 
 
 async def test_what_ended_meanwhile_is_not_ended_again(db: Sessions, two: list[UUID]) -> None:

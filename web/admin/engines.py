@@ -98,9 +98,15 @@ async def tested(registry: Registry, form: AddForm) -> Report:
 
 @router.post("/admin/deployments/{deployment_id}/publish")
 async def publish(
-    deployment: OneDeployment, session: Session, target: Annotated[str, Form(alias="next")] = "/admin/engines"
+    deployment: OneDeployment,
+    session: Session,
+    target: Annotated[str, Form(alias="next")] = "/admin/engines",
+    trial: Annotated[bool, Form()] = False,
 ) -> Response:
-    await publishing.publish(session, deployment)
+    """On trial it leads to where one says who gets it."""
+    model = await publishing.publish(session, deployment, on_trial=trial)
+    if trial:
+        return RedirectResponse(f"/admin/models/{model.id}#trial", status_code=303)
     return RedirectResponse(safe_next(target), status_code=303)
 
 

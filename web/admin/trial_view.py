@@ -56,7 +56,9 @@ async def trial_view(
     share = given.share if given else str(model.trial_share)
     group = given.group if given else str(model.trial_group_id or "")
     stages = {deployment.stage for deployment in deployments}
-    figures = await comparison.compare(direct, model.id, model.trial_since) if model.trial_since else {}
+    figures = (
+        await comparison.compare(direct, model.id, model.trial_since) if model.trial_since and len(stages) > 1 else {}
+    )
     return TrialView(
         running=Stage.TRIAL in stages,
         since=model.trial_since,
