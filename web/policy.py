@@ -92,6 +92,7 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/admin/engines/{engine_id}/disable"): Access.ADMIN,
     ("POST", "/admin/engines/{engine_id}/remove"): Access.ADMIN,
     ("POST", "/admin/deployments/{deployment_id}/publish"): Access.ADMIN,
+    ("POST", "/admin/deployments/{deployment_id}/leave"): Access.ADMIN,
     ("POST", "/admin/models/{model_id}/unpublish"): Access.ADMIN,
     ("GET", "/admin/bench"): Access.ADMIN,
     ("POST", "/admin/bench"): Access.ADMIN,

@@ -188,8 +188,10 @@ def people_in(room: Room, context: int) -> int:
     return room.slots or 0 if context <= (room.context or 0) else 0
 
 
-def by_context_in(room: Room) -> list[tuple[int, int]]:
-    return [(context, count) for context in CONTEXTS if (count := people_in(room, context)) > 0]
+def by_context_in(room: Room, longest: int | None = None) -> list[tuple[int, int]]:
+    """`longest` is what its models read at most; None: nobody knows."""
+    lengths = [context for context in CONTEXTS if longest is None or context <= longest]
+    return [(context, count) for context in lengths if (count := people_in(room, context)) > 0]
 
 
 def what_if(setup: Setup) -> list[tuple[str, Setup]]:

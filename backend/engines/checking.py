@@ -86,7 +86,10 @@ def _no(failure: EngineFailed, url: str, may_tell: bool, had_key: bool) -> Repor
     log.info("The test of %s failed: %s (%s)", url, failure.kind, failure.detail)
     if not failure.kind.engines and not may_tell:
         sentence = _("No engine answers at this address.")
-        way_on = _("Parley's log has the exact error; it is not shown here, so that nobody explores a network with it.")
+        way_on = _(
+            "Parley's log and “parley doctor” on the server tell the exact error. It is not shown here, so that nobody"
+            " explores a network with it."
+        )
         advice = _what_to_do(Failure.UNREACHABLE, had_key)
         return Report((Finding(Verdict.BAD, sentence, f"{advice} {way_on}"),))
     return Report((Finding(Verdict.BAD, str(failure), _what_to_do(failure.kind, had_key), failure.detail),))

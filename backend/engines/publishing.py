@@ -127,6 +127,22 @@ async def publish(session: AsyncSession, deployment: Deployment, name: str = "",
     return model
 
 
+async def leave(session: AsyncSession, deployment: Deployment) -> None:
+    """Take the model off this engine; the other ones that have it go on.
+
+    Raises Conflict where no other one is left for new conversations: then it is for `unpublish` to say.
+    """
+    model = await trials.held(session, deployment)
+    others = select(Deployment.id).where(
+        Deployment.model_id == model.id, Deployment.id != deployment.id, Deployment.stage == Stage.CURRENT
+    )
+    if await session.scalar(others.limit(1)) is None:
+        raise Conflict(_("No other engine has “{name}” for new conversations.").format(name=model.name))
+    deployment.model_id, deployment.stage = None, Stage.CURRENT
+    await session.flush()
+    await changed(session)
+
+
 async def publish_again(session: AsyncSession, model: Model) -> None:
     """As it was before it was withdrawn; with the engines that it is still linked to."""
     model.published = True

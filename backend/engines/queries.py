@@ -80,6 +80,12 @@ def deployments_with_engines(model_id: UUID) -> Select[Deployment]:
     )
 
 
+def on_several_engines() -> Select[UUID]:
+    """Models that more than one engine has for new conversations."""
+    current = select(Model.id).join(Deployment, Deployment.model_id == Model.id)
+    return current.where(Deployment.stage == Stage.CURRENT).group_by(Model.id).having(func.count() > 1)
+
+
 def in_service(model_id: UUID, stage: Stage) -> Select[UUID]:
     """Deployments of a model in this stage, on engines that take new questions."""
     return (
@@ -107,8 +113,12 @@ def at_address(url: str) -> Select[Engine]:
 
 
 def last_engine_of(engine_id: UUID) -> Select[str]:
-    """The names of published models that no other engine has."""
-    other = exists().where(Deployment.model_id == Model.id, Deployment.engine_id != engine_id)
+    """The names of published models that no other engine in service has for people."""
+    other = (
+        exists()
+        .where(Deployment.model_id == Model.id, Deployment.engine_id != engine_id, Engine.id == Deployment.engine_id)
+        .where(Deployment.stage != Stage.WITHDRAWN, Engine.enabled, Engine.draining.is_(False))
+    )
     here = exists().where(Deployment.model_id == Model.id, Deployment.engine_id == engine_id)
     return select(Model.name).where(Model.published, here, ~other).order_by(Model.position, Model.id)
 

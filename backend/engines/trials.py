@@ -94,7 +94,7 @@ async def begin(session: AsyncSession, deployment: Deployment) -> None:
 
     Raises Conflict where nothing would be left for those who do not try it.
     """
-    model = await _held(session, deployment)
+    model = await held(session, deployment)
     if deployment.stage is Stage.TRIAL:
         return
     others = await session.scalars(queries.in_service(model.id, Stage.CURRENT))
@@ -118,7 +118,7 @@ async def assign(session: AsyncSession, model: Model, *, share: str, group: str)
         raise _ended()
     wrong = {}
     if not 0 <= (per_cent := whole(share)) <= 100:
-        wrong["share"] = _("Please enter a whole number from 0 to 100.")
+        wrong["share"] = _("The share is a whole number from 0 to 100.")
     group_id = None
     if group:
         group_id = await session.scalar(select(Group.id).where(Group.id == _uuid(group)))
@@ -151,7 +151,7 @@ async def roll_back(session: AsyncSession, model: Model) -> None:
 
 async def restore(session: AsyncSession, deployment: Deployment) -> None:
     """Back among what new conversations get. Raises Conflict for what is on trial, which ends in one of two ways."""
-    await _held(session, deployment)
+    await held(session, deployment)
     if deployment.stage is Stage.TRIAL:
         raise Conflict(_("This is on trial. Promote it, or roll it back."))
     deployment.stage = Stage.CURRENT
@@ -175,7 +175,7 @@ async def _hold(session: AsyncSession, model_id: UUID | None) -> Model | None:
     return await session.scalar(query.execution_options(populate_existing=True))
 
 
-async def _held(session: AsyncSession, deployment: Deployment) -> Model:
+async def held(session: AsyncSession, deployment: Deployment) -> Model:
     """Its model. Raises Conflict for one that serves none."""
     model = await _hold(session, deployment.model_id)
     await session.refresh(deployment)

@@ -162,9 +162,11 @@ async def _page(
     size: Plan | None = None,
 ) -> HTMLResponse:
     form = form or SizeForm()
+    # Two models may be one and the same for the engine, which is what is measured.
+    by_name = {(each.engine_id, each.upstream_name): each for each in await session.scalars(queries.measurable())}
     choices = [
         Choice(deployment.id, deployment.engine.name, deployment.upstream_name, deployment.engine.external)
-        for deployment in await session.scalars(queries.measurable())
+        for deployment in by_name.values()
         if not CANNOT_CHAT.search(deployment.upstream_name)
     ]
     chosen = next((choice for choice in choices if str(choice.id) == form.deployment), None)

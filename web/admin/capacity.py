@@ -117,7 +117,11 @@ async def _told(registry: Registry, engine_id: UUID, setup: Setup | None) -> tup
     if room is None:
         return None, _("{name} does not say how much room it has.").format(name=name)
     context = setup.context if setup else 8_192
-    rows = [(length, words.people(count)) for length, count in capacity.by_context_in(room)]
+    lengths = [
+        each.context_length for status in registry.engines if status.id == engine_id for each in status.deployments
+    ]
+    longest = None if None in lengths else max((length for length in lengths if length), default=None)
+    rows = [(length, words.people(count)) for length, count in capacity.by_context_in(room, longest)]
     return Told(name, words.answer_of(room, context), rows), ""
 
 

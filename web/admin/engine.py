@@ -219,11 +219,12 @@ async def _now(session: AsyncSession, registry: Registry, engine: Engine) -> dic
     engine = (await session.scalars(queries.whole_engine(engine.id))).one()
     names = [model.name for model in await session.scalars(queries.models())]
     astray = {deployment.id for deployment in engine.deployments if publishing.departures(deployment)}
+    shared = set(await session.scalars(queries.on_several_engines()))
     memory = registry.memory(engine.id)
     status = status_of(engine, registry.health(engine.id))
     loads = registry.loads(engine.id) if engine.enabled else ()
     return {
-        "engine": engine_row(status, names, load=registry.load(engine.id), memory=memory, astray=astray),
+        "engine": engine_row(status, names, load=registry.load(engine.id), memory=memory, astray=astray, shared=shared),
         "readings": readings(loads, f"engine-{engine.id}"),
         "read_at": loads[-1].at if loads else None,
         "running": registry.traffic.running_on(engine.id),

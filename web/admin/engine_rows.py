@@ -32,6 +32,7 @@ class ModelRow:
     published: bool
     missing: bool
     joins: bool  # publishing adds the engine to a model that is there already
+    elsewhere: bool  # another engine has it, too
     astray: bool = False  # not what it was pinned to
     memory: str = ""  # a word on it; empty where the engine does not tell
     memory_state: str = ""  # the class of that word
@@ -68,8 +69,10 @@ def engine_row(
     load: Load | None = None,
     memory: Memory | None = None,
     astray: Collection[UUID] = (),
+    shared: Collection[UUID] = (),
 ) -> EngineRow:
-    """`names` of models there are, `astray` those deployments that are not what they were pinned to."""
+    """`names` of models there are, `astray` those deployments that are not what they were pinned to, `shared` the
+    models that several engines have."""
     state, word = _state(engine)
     return EngineRow(
         id=engine.id,
@@ -86,7 +89,10 @@ def engine_row(
         sentence=_sentence(engine),
         since=engine.health.since if engine.enabled else None,
         load=in_a_line(load) if engine.enabled else "",
-        models=[_model_row(each, names, engine.kind, memory, each.id in astray) for each in engine.deployments],
+        models=[
+            _model_row(each, names, engine.kind, memory, astray=each.id in astray, elsewhere=each.model_id in shared)
+            for each in engine.deployments
+        ],
     )
 
 
@@ -129,7 +135,13 @@ def _sentence(engine: EngineStatus) -> str:
 
 
 def _model_row(
-    deployment: DeploymentStatus, names: Collection[str], kind: str | None, memory: Memory | None, astray: bool
+    deployment: DeploymentStatus,
+    names: Collection[str],
+    kind: str | None,
+    memory: Memory | None,
+    *,
+    astray: bool,
+    elsewhere: bool,
 ) -> ModelRow:
     held = _held(deployment.upstream_name, memory.models or ()) if memory else None
     word, state = _in_memory(held, memory)
@@ -145,6 +157,7 @@ def _model_row(
         published=deployment.published,
         missing=deployment.missing_since is not None,
         joins=deployment.model_id is None and deployment.proposed_name in names,
+        elsewhere=elsewhere,
         astray=astray,
         memory=word,
         memory_state=state,

@@ -110,6 +110,15 @@ async def publish(
     return RedirectResponse(safe_next(target), status_code=303)
 
 
+@router.post("/admin/deployments/{deployment_id}/leave")
+async def leave(
+    deployment: OneDeployment, session: Session, target: Annotated[str, Form(alias="next")] = "/admin/engines"
+) -> Response:
+    """Off this engine only."""
+    await publishing.leave(session, deployment)
+    return RedirectResponse(safe_next(target), status_code=303)
+
+
 @router.post("/admin/models/{model_id}/unpublish")
 async def unpublish(
     model: OneModel, session: Session, target: Annotated[str, Form(alias="next")] = "/admin/engines"
@@ -146,7 +155,8 @@ async def _list(session: AsyncSession, registry: Registry) -> dict[str, Any]:
     rows = await session.scalars(queries.everything())
     found = [status_of(engine, registry.health(engine.id)) for engine in rows]
     names = {deployment.model_name for engine in found for deployment in engine.deployments if deployment.model_name}
+    shared = set(await session.scalars(queries.on_several_engines()))
     return {
-        "engines": [engine_row(engine, names, load=registry.load(engine.id)) for engine in found],
+        "engines": [engine_row(engine, names, load=registry.load(engine.id), shared=shared) for engine in found],
         "looking": any(engine.enabled and engine.health.checked_at is None for engine in found),
     }

@@ -15,6 +15,7 @@ from backend.engines import publishing, queries
 from backend.engines.models import Deployment, Model, Stage
 from backend.engines.parameters import ADJUSTABLE
 from backend.engines.publishing import Wishes
+from backend.engines.registry import Offer
 from web.admin.kinds import kind_name
 from web.admin.trial_view import STAGE_NAMES
 from web.rendering import local
@@ -25,6 +26,7 @@ class DeploymentRow:
     """Where a model runs, and whether that is what it should be."""
 
     id: UUID
+    engine_id: UUID
     engine: str
     kind: str
     version: str | None
@@ -36,6 +38,7 @@ class DeploymentRow:
     can_pin: bool  # the engine tells something, and it is not what is pinned
     stage: Stage
     stage_name: str
+    problem: str  # why nothing is asked there at the moment
     can_try: bool  # something else is left for those who do not try it
 
 
@@ -137,17 +140,21 @@ def _found(told: Iterable[bool | None]) -> str:
     return _("Not known yet") if None in answers or not answers else _("No")
 
 
-def deployment_rows(deployments: Sequence[Deployment]) -> list[DeploymentRow]:
+def deployment_rows(deployments: Sequence[Deployment], offer: Offer | None) -> list[DeploymentRow]:
+    problems = {endpoint.deployment_id: endpoint.problem or "" for endpoint in (offer.endpoints if offer else ())}
     can_try = sum(deployment.stage is Stage.CURRENT for deployment in deployments) > 1
-    return [_deployment_row(deployment, can_try=can_try) for deployment in deployments]
+    return [_deployment_row(each, problem=problems.get(each.id, ""), can_try=can_try) for each in deployments]
 
 
-def _deployment_row(deployment: Deployment, *, can_try: bool) -> DeploymentRow:
+def _deployment_row(deployment: Deployment, *, problem: str, can_try: bool) -> DeploymentRow:
     engine = deployment.engine
+    if not engine.enabled:
+        problem = _("The engine is out of service.")
     now_there = deployment.revision, engine.version
     pinned = deployment.pinned_revision, deployment.pinned_version
     return DeploymentRow(
         id=deployment.id,
+        engine_id=engine.id,
         engine=engine.name,
         kind=kind_name(engine.spoken_kind),
         version=engine.version,
@@ -159,5 +166,6 @@ def _deployment_row(deployment: Deployment, *, can_try: bool) -> DeploymentRow:
         can_pin=any(now_there) and now_there != pinned,
         stage=deployment.stage,
         stage_name=STAGE_NAMES[deployment.stage],
+        problem=problem,
         can_try=deployment.stage is Stage.CURRENT and can_try,
     )

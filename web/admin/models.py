@@ -84,8 +84,10 @@ async def move(model: OneModel, session: Session, to: Annotated[str, Form()]) ->
 
 
 @router.get("/admin/models/{model_id}")
-async def one(request: Request, model: OneModel, session: Session, registry: Models, saved: str = "") -> HTMLResponse:
-    return await model_page(request, session, registry, model, saved=bool(saved))
+async def one(
+    request: Request, model: OneModel, session: Session, registry: Models, saved: str = "", changed: str = ""
+) -> HTMLResponse:
+    return await model_page(request, session, registry, model, saved=bool(saved), changed=bool(changed))
 
 
 @router.post("/admin/models/{model_id}")
@@ -218,6 +220,7 @@ async def model_page(
     *,
     status: int = 200,
     saved: bool = False,
+    changed: bool = False,
     problem: str | None = None,
     errors: dict[str, str] | None = None,
     wishes: Wishes | None = None,
@@ -235,6 +238,7 @@ async def model_page(
         status=status,
         model=model,
         saved=saved,
+        changed=changed,
         problem=problem,
         errors=errors or {},
         form=form,
@@ -247,7 +251,7 @@ async def model_page(
         groups=_group_choices(all_groups, form),
         fallbacks=[Choice(str(other.id), other.name, form.fallback == str(other.id)) for other in others],
         facts=facts(deployments),
-        deployments=deployment_rows(deployments),
+        deployments=deployment_rows(deployments, registry.offer(model.id)),
         trial=await trial_view(request.state.direct, model, deployments, all_groups, given),
     )
 

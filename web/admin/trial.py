@@ -70,7 +70,7 @@ async def _do(
         await session.refresh(what)
     model_id = what.model_id if isinstance(what, Deployment) else what.id
     if problem is None:
-        return RedirectResponse(f"/admin/models/{model_id}#trial", status_code=303)
+        return RedirectResponse(f"/admin/models/{model_id}?changed=1#trial", status_code=303)
     if model_id is None:
         raise problem
     model = await service.find_model(session, model_id)

@@ -124,7 +124,9 @@ def _selected(person_id: UUID, registry: Registry, conversation: Conversation | 
         return same
     if fallback := registry.instead_of(person_id, conversation.model_id):
         return fallback
-    return same if same is not None and not same.in_maintenance else registry.default_for(person_id)
+    default = registry.default_for(person_id)
+    is_better = default is not None and default.state is State.AVAILABLE
+    return default if same is None or same.in_maintenance or is_better else same
 
 
 def instead(

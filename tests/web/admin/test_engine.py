@@ -216,7 +216,7 @@ async def test_everything_about_an_engine_is_changed_and_used(page: Browser, lab
     assert value_of(shown, "session_header") == "X-Team-Session"
     assert stored.sealed_api_key is not None
     assert "sk-lab" not in shown.text
-    await until_there(page, address, "Healthy SGLang")
+    await until_there(page, address, "Healthy · SGLang")
 
 
 async def test_an_engine_is_drained_while_its_answers_end(

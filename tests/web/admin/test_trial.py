@@ -106,7 +106,7 @@ async def test_a_wrong_share_is_told_with_what_was_typed_and_changes_nothing(
 
     assert refused.status_code == 422
     assert 'value="150"' in refused.text
-    assert "from 0 to 100" in text_of(refused)
+    assert "The share is a whole number from 0 to 100." in text_of(refused)
     assert "deleted in the meantime" in text_of(refused)
     async with db.begin() as session:
         assert (await session.get_one(Model, model)).trial_share == 0
@@ -132,6 +132,22 @@ async def test_what_serves_no_model_and_what_is_not_there_is_told(page: Browser,
     assert (await submit(page, f"/admin/deployments/{free.id}/try")).status_code == 409
     for path in ("models/{}/trial", "models/{}/promote", "models/{}/roll-back", "deployments/{}/restore"):
         assert (await submit(page, f"/admin/{path.format(new_id())}")).status_code == 404
+
+
+async def test_an_engine_joins_on_trial_and_leaves_by_itself(page: Browser, model: UUID, db: Sessions) -> None:
+    new = (await deployment(db, "new")).id
+
+    left = await submit(page, f"/admin/deployments/{new}/leave")
+    free = await deployment(db, "new")
+    joined = await submit(page, f"/admin/deployments/{new}/publish", trial="1")
+    on_trial = await deployment(db, "new")
+    last = await submit(page, f"/admin/deployments/{(await deployment(db, 'old')).id}/leave")
+
+    assert (left.status_code, free.model_id) == (303, None)
+    assert joined.headers["location"] == f"/admin/models/{model}#trial"
+    assert (on_trial.model_id, on_trial.stage) == (model, Stage.TRIAL)
+    assert last.status_code == 409, "those who do not try it would have nothing"
+    assert (await deployment(db, "old")).model_id == model
 
 
 async def test_a_member_finds_nothing_here(browser: OpenBrowser, alice: User, model: UUID, db: Sessions) -> None:
