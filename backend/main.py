@@ -15,6 +15,7 @@ from backend.accounts import service as accounts, sessions as logins, throttle
 from backend.accounts.passwords import Passwords
 from backend.accounts.sessions import Lifetime
 from backend.admission.service import Admission, Pace
+from backend.audit import chain, retention
 from backend.bench.runs import Runs
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Timing, Turns
@@ -37,6 +38,7 @@ from backend.usage.ledger import Ledger
 from web import errors, policy
 from web.accounts import keys as key_pages, routes as account_pages
 from web.admin import (
+    audit as audit_pages,
     bench as bench_pages,
     capacity as capacity_pages,
     engine as engine_page,
@@ -108,6 +110,7 @@ def create_app(
         group_pages.router,
         model_pages.router,
         trial_pages.router,
+        audit_pages.router,
         bench_pages.router,
         capacity_pages.router,
         engine_pages.router,  # before the next one, to which “test” would be an id
@@ -138,6 +141,7 @@ async def _open(
 ) -> dict[str, Any]:
     """Everything that lives as long as the process, in the order in which one needs the other; routes find it in the
     state of their request. Leaving `stack` closes it."""
+    chain.use(secrets)
     engine = connect(settings.database_url, connections=settings.database_connections)
     stack.push_async_callback(engine.dispose)
     await migrations.require_head(engine)
@@ -192,8 +196,8 @@ async def _open(
     lifecycle.on_stop(turns.begin_drain)
     lifecycle.on_stop(bench.stop)
     lifecycle.busy_while(lambda: len(streams) > 0 or turns.is_busy)
-    cleaning = asyncio.create_task(_clean(sessions))
-    stack.callback(cleaning.cancel)
+    for loop in (_clean(sessions), _keep_audit(sessions, settings.audit_days)):
+        stack.callback(asyncio.create_task(loop).cancel)
     # What exists now lives as long as the process: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
@@ -236,6 +240,15 @@ async def _stored_company(sessions: Sessions) -> str:
     async with sessions.begin() as session:
         name: str = await stored.read(session, "company", "")
     return name
+
+
+async def _keep_audit(sessions: Sessions, days: int) -> None:
+    while True:
+        try:
+            await retention.keep(sessions, days)
+        except DatabaseGone:
+            log.warning("the database is away: the audit is looked after later")
+        await asyncio.sleep(_CLEAN_EVERY)
 
 
 async def _clean(sessions: Sessions) -> None:

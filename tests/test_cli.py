@@ -1,12 +1,14 @@
 import pytest
 
 from backend import cli
+from tests.conftest import SECRET
 
 
 @pytest.fixture(autouse=True)
 def only_these_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     monkeypatch.setenv("PARLEY_PUBLIC_URL", "https://chat.corp.example")
+    monkeypatch.setenv("PARLEY_SECRET_KEY", SECRET)
 
 
 def test_a_person_is_added_listed_and_changed(
@@ -76,5 +78,6 @@ def test_serving_without_a_database_or_a_secret_is_refused(
     assert capsys.readouterr().err.startswith("PARLEY_DATABASE_URL must be set.")
 
     monkeypatch.setenv("PARLEY_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/parley")
+    monkeypatch.delenv("PARLEY_SECRET_KEY")
     assert cli.main(["serve"]) == 1
     assert capsys.readouterr().err.startswith("PARLEY_SECRET_KEY or PARLEY_SECRET_KEY_FILE must be set.")

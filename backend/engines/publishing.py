@@ -3,6 +3,7 @@
 What they say of engines is in `service.py`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -13,6 +14,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core.clock import now
 from backend.core.db import broken
 from backend.core.errors import BadInput, Conflict
@@ -78,6 +81,7 @@ async def change(session: AsyncSession, model: Model, wishes: Wishes, zone: Zone
         wrong["system_prompt"] = _("This is too long; {most:,} characters are the most.").format(most=MAX_SYSTEM_PROMPT)
     if wrong:
         raise BadInput(_("Please check the fields below."), fields=wrong)
+    before = await _facts(session, model)
     taken = _("There is already a model with this name.")
     with broken(uq_models_name=BadInput(taken, fields={"name": taken})):
         for name, value in values.items():
@@ -88,6 +92,8 @@ async def change(session: AsyncSession, model: Model, wishes: Wishes, zone: Zone
     gone = _("One of these groups was deleted in the meantime.")
     with broken(fk_model_groups_group_id=BadInput(gone, fields={"groups": gone})):
         await session.flush()
+    if told := audit.changes(before, await _facts(session, model)):
+        await audit.record(session, Action.MODEL_CHANGED, target(model), **_without_prompts(told))
     await changed(session)
 
 
@@ -100,6 +106,8 @@ async def move(session: AsyncSession, model: Model, *, up: bool) -> None:
         rows[place], rows[other] = rows[other], rows[place]
     for number, row in enumerate(rows):
         row.position = number
+    if 0 <= other < len(rows):
+        await audit.record(session, Action.MODEL_MOVED, target(model), before={"place": place}, after={"place": other})
     await changed(session)
 
 
@@ -120,12 +128,16 @@ async def publish(session: AsyncSession, deployment: Deployment, name: str = "")
         await session.flush()
         deployment.model_id = model.id
         await session.flush()
+    told = {"deployment": deployment.upstream_name, "engine": deployment.engine_id}
+    await audit.record(session, Action.MODEL_PUBLISHED, target(model), after=told)
     await changed(session)
     return model
 
 
 async def publish_again(session: AsyncSession, model: Model) -> None:
     """As it was before it was withdrawn; with the engines that it is still linked to."""
+    if not model.published:
+        await audit.record(session, Action.MODEL_PUBLISHED, target(model))
     model.published = True
     await changed(session)
 
@@ -133,6 +145,7 @@ async def publish_again(session: AsyncSession, model: Model) -> None:
 async def unpublish(session: AsyncSession, model: Model) -> None:
     """Nobody can choose it any more. It stays linked to its engines, so that it does not come back by itself."""
     model.published = False
+    await audit.record(session, Action.MODEL_UNPUBLISHED, target(model))
     await changed(session)
 
 
@@ -151,6 +164,7 @@ async def choose_default(
 
     Raises BadInput for a model that is gone. Whether it is theirs to use is asked again when they begin.
     """
+    before = await session.scalar(queries.default_of(person_id=person_id, group_id=group_id))
     if model_id is None:
         whose = queries.default_of(person_id=person_id, group_id=group_id).with_only_columns(DefaultModel.id)
         await session.execute(delete(DefaultModel).where(DefaultModel.id.in_(whose)))
@@ -164,6 +178,10 @@ async def choose_default(
                     constraint="uq_default_models_user_id", set_={"model_id": choice.excluded.model_id}
                 )
             )
+    told = audit.changes({"model": before.model_id if before else None}, {"model": model_id})
+    if told and person_id is None:  # one's own choice is nobody else's business
+        for_whom = Target("group", group_id) if group_id else Target("settings", name="default model")
+        await audit.record(session, Action.DEFAULT_CHOSEN, for_whom, **told)
     await changed(session)
 
 
@@ -176,12 +194,44 @@ async def pin(session: AsyncSession, deployment: Deployment) -> None:
     if revision is None and version is None:
         raise Conflict(_("This engine tells neither its version nor the revision of its model, so there is no pin."))
     deployment.pinned_revision, deployment.pinned_version = revision, version
+    told = {"revision": revision, "version": version}
+    await audit.record(session, Action.MODEL_PINNED, deployment_target(deployment), after=told)
     await changed(session)
 
 
 async def unpin(session: AsyncSession, deployment: Deployment) -> None:
+    told = {"revision": deployment.pinned_revision, "version": deployment.pinned_version}
+    await audit.record(session, Action.MODEL_UNPINNED, deployment_target(deployment), before=told)
     deployment.pinned_revision = deployment.pinned_version = None
     await changed(session)
+
+
+def target(model: Model) -> Target:
+    return Target("model", model.id, model.name)
+
+
+def deployment_target(deployment: Deployment) -> Target:
+    """What runs on one engine goes by the engine's name for it."""
+    return Target("deployment", deployment.id, deployment.upstream_name)
+
+
+async def _facts(session: AsyncSession, model: Model) -> dict[str, object]:
+    names = (
+        "name description color system_prompt temperature max_tokens thinking adjustable for_everybody max_concurrent "
+        "maintenance_until retired_at fallback_id"
+    )
+    may = select(ModelGroup.group_id).where(ModelGroup.model_id == model.id)
+    return {name: getattr(model, name) for name in names.split()} | {"groups": frozenset(await session.scalars(may))}
+
+
+def _without_prompts(told: dict[str, Mapping[str, object]]) -> dict[str, Mapping[str, object]]:
+    """That it changed is said; what it says is not the audit's business."""
+    return {
+        side: {
+            name: f"{len(str(value))} characters" if name == "system_prompt" else value for name, value in its.items()
+        }
+        for side, its in told.items()
+    }
 
 
 def departures(deployment: Deployment) -> list[str]:

@@ -13,11 +13,14 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.audit import service as audit
+from backend.audit.service import Action
 from backend.core.clock import now
 from backend.core.errors import BadInput, Conflict
 from backend.core.i18n import _
 from backend.core.text import whole
 from backend.engines.models import Deployment, Model, Stage
+from backend.engines.publishing import deployment_target, target
 from backend.engines.service import changed
 from backend.engines.snapshot import Offer
 from backend.groups.models import Group
@@ -54,6 +57,8 @@ async def begin(session: AsyncSession, deployment: Deployment) -> None:
         )
     if not await _in_stage(session, model, Stage.TRIAL):
         model.trial_since, model.trial_share, model.trial_group_id = now(), 0, None
+    told = {"before": {"stage": deployment.stage}, "after": {"stage": Stage.TRIAL, "model": model.id}}
+    await audit.record(session, Action.TRIAL_BEGUN, deployment_target(deployment), **told)
     deployment.stage = Stage.TRIAL
     await changed(session)
 
@@ -70,6 +75,9 @@ async def give(session: AsyncSession, model: Model, *, share: str, group: str) -
             wrong["group"] = _("This group was deleted in the meantime.")
     if wrong:
         raise BadInput(_("Please check the fields below."), fields=wrong)
+    before = {"share": model.trial_share, "group": model.trial_group_id}
+    if told := audit.changes(before, {"share": per_cent, "group": group_id}):
+        await audit.record(session, Action.TRIAL_CHANGED, target(model), **told)
     model.trial_share, model.trial_group_id = per_cent, group_id
     await changed(session)
 
@@ -80,16 +88,20 @@ async def promote(session: AsyncSession, model: Model) -> None:
     Raises Conflict when nothing is on trial: somebody else has ended it.
     """
     await _end(session, model, {Stage.CURRENT: Stage.FORMER, Stage.TRIAL: Stage.CURRENT})
+    await audit.record(session, Action.TRIAL_PROMOTED, target(model))
 
 
 async def roll_back(session: AsyncSession, model: Model) -> None:
     """Nobody gets what was on trial any more, also not in a conversation that began on it. Raises Conflict."""
     await _end(session, model, {Stage.TRIAL: Stage.WITHDRAWN})
+    await audit.record(session, Action.TRIAL_ROLLED_BACK, target(model))
 
 
 async def restore(session: AsyncSession, deployment: Deployment) -> None:
     """Back among what new conversations get, from whatever stage."""
     await _held(session, deployment)
+    told = {"before": {"stage": deployment.stage}, "after": {"stage": Stage.CURRENT}}
+    await audit.record(session, Action.TRIAL_RESTORED, deployment_target(deployment), **told)
     deployment.stage = Stage.CURRENT
     await changed(session)
 
