@@ -67,6 +67,7 @@ from web.streaming import OpenStreams
 log = logging.getLogger(__name__)
 
 _CLEAN_EVERY = 3600.0
+_AUDIT_AFTER = 60.0  # the start has enough to do
 _UNSENT_FILES_STAY = timedelta(days=1)
 _DIRECT_CONNECTIONS = 3  # each of their statements takes about a millisecond
 
@@ -243,6 +244,7 @@ async def _stored_company(sessions: Sessions) -> str:
 
 
 async def _keep_audit(sessions: Sessions, days: int) -> None:
+    await asyncio.sleep(_AUDIT_AFTER)
     while True:
         try:
             await retention.keep(sessions, days)

@@ -126,7 +126,8 @@ def syslog_line(values: dict[str, Any], host: str) -> str:
     written = " ".join(f'{name}="{_escaped(str(value))}"' for name, value in data.items())
     message = orjson.dumps({side: values[side] for side in ("before", "after") if values[side]}).decode()
     moment = values["at"].replace("+00:00", "Z")
-    return f"<{_LOG_AUDIT_INFO}>1 {moment} {host or '-'} parley - {values['action'][:32]} [{_ENTERPRISE} {written}] {message}"
+    header = f"<{_LOG_AUDIT_INFO}>1 {moment} {host or '-'} parley - {values['action'][:32]}"
+    return f"{header} [{_ENTERPRISE} {written}] {message}"
 
 
 def _escaped(value: str) -> str:

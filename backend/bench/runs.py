@@ -108,7 +108,10 @@ class Runs:
         self._closing = False
 
     async def start(self, deployment_id: UUID, plan: Plan, person_id: UUID, actor: Actor | None = None) -> UUID:
-        """Returns once it runs; `actor` says from where the person asked. Raises Conflict while another one does, here or elsewhere, and NotFound."""
+        """Returns once it runs; `actor` says from where the person asked.
+
+        Raises Conflict while another one does, here or elsewhere, and NotFound.
+        """
         if self._closing:
             raise Conflict(_("Parley is restarting. Try again in a moment."))
         job = await self._job(deployment_id, plan, person_id, actor or Actor(Via.BROWSER, person_id))
