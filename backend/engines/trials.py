@@ -57,7 +57,7 @@ async def begin(session: AsyncSession, deployment: Deployment) -> None:
         )
     if not await _in_stage(session, model, Stage.TRIAL):
         model.trial_since, model.trial_share, model.trial_group_id = now(), 0, None
-    told = {"before": {"stage": deployment.stage}, "after": {"stage": Stage.TRIAL, "model": model.id}}
+    told = audit.changes({"stage": deployment.stage}, {"stage": Stage.TRIAL})
     await audit.record(session, Action.TRIAL_BEGUN, deployment_target(deployment), **told)
     deployment.stage = Stage.TRIAL
     await changed(session)

@@ -67,10 +67,9 @@ async def remove(session: AsyncSession, group: Group) -> None:
 async def add_member(session: AsyncSession, group: Group, person: User) -> None:
     """Somebody who is in it already stays in it."""
     member = insert(GroupMember).values(group_id=group.id, user_id=person.id).on_conflict_do_nothing()
-    member = member.returning(GroupMember.user_id)
     gone = NotFound(_("It was deleted in the meantime, so nothing was done."))
     with broken(fk_group_members_group_id=gone, fk_group_members_user_id=gone):
-        added = await session.scalar(member)
+        added = await session.scalar(member.returning(GroupMember.user_id))
     if added is not None:
         await audit.record(session, Action.MEMBER_ADDED, _target(group), after={"person": person.id})
     await notify(session, CHANGED, {})

@@ -154,8 +154,8 @@ asyncio.run(main())
 
 async def test_two_processes_keep_one_chain(db: Sessions, database: str) -> None:
     command = [sys.executable, "-c", _RACE, database, SECRET]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    racers = [await asyncio.create_subprocess_exec(*command, **pipes, cwd=Path(__file__).parents[2]) for _ in "ab"]
+    root, pipe = Path(__file__).parents[2], subprocess.PIPE
+    racers = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, cwd=root) for _racer in range(2)]
     for racer in racers:
         assert racer.stdout is not None
         await racer.stdout.readline()

@@ -169,13 +169,13 @@ async def _choices(session: Session, typed: Typed) -> list[Choice]:
 
 
 def _row(row: Found) -> EventRow:
-    event, actor, _person = row
+    event: AuditEvent = row[0]
     values: dict[str, Any] = exporting.as_values(row)
     named = values["target_name"] or (_("somebody who was erased") if event.target_kind == "person" else "")
     return EventRow(
         number=event.number,
         at=event.at,
-        actor=actor.name if actor else _("somebody who was erased") if event.actor_id else "",
+        actor=values["actor_name"] or (_("somebody who was erased") if event.actor_id else ""),
         actor_address=Typed(person=str(event.actor_id)).address() if event.actor_id else "",
         via=via_label(Via(event.via)),
         peer=event.address,

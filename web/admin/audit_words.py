@@ -76,11 +76,10 @@ def via_label(via: Via) -> str:
 
 
 def what_changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> tuple[tuple[str, str, str], ...]:
-    """What, before, after."""
-    names = list(dict.fromkeys([*(before or {}), *(after or {})]))
-    return tuple(
-        (name.replace("_", " "), _said((before or {}).get(name)), _said((after or {}).get(name))) for name in names
-    )
+    """What, before, after; nothing that was and is empty."""
+    before, after = before or {}, after or {}
+    found = ((name.replace("_", " "), _said(before.get(name)), _said(after.get(name))) for name in {**before, **after})
+    return tuple(change for change in found if change[1] or change[2])
 
 
 def _said(value: object) -> str:
