@@ -20,7 +20,7 @@ from pydantic_settings import SettingsError
 from backend.core.errors import AppError, BadInput
 from backend.core.settings import MissingSecret, Settings, unknown_names
 from backend.embedded.errors import CannotRun
-from backend.ops import bench_commands
+from backend.ops import audit_commands, bench_commands
 
 Command = Callable[[argparse.Namespace, Settings], None]
 
@@ -106,7 +106,7 @@ async def _report(settings: Settings) -> bool:
 def _setup_link(_chosen: argparse.Namespace, settings: Settings) -> None:
     from backend.ops import people
 
-    link = asyncio.run(people.setup_link(_database(settings), _origin(settings)))
+    link = asyncio.run(people.setup_link(_accounts(settings), _origin(settings)))
     print(link or "There is an administrator already. One who is locked out: `parley user reset-password EMAIL`.")
 
 
@@ -121,14 +121,14 @@ def _user_add(chosen: argparse.Namespace, settings: Settings) -> None:
     from backend.ops import people
 
     role = Role.ADMIN if chosen.admin else Role.MEMBER
-    added = people.add(_database(settings), _origin(settings), email=chosen.email, name=chosen.name, role=role)
+    added = people.add(_accounts(settings), _origin(settings), email=chosen.email, name=chosen.name, role=role)
     print(f"Send them this link. It works once, within seven days:\n{asyncio.run(added)}")
 
 
 def _user_reset_password(chosen: argparse.Namespace, settings: Settings) -> None:
     from backend.ops import people
 
-    link = asyncio.run(people.reset_password(_database(settings), _origin(settings), chosen.email))
+    link = asyncio.run(people.reset_password(_accounts(settings), _origin(settings), chosen.email))
     print(f"A new password can be set here, once, within a day:\n{link}")
 
 
@@ -136,7 +136,7 @@ def _user_change(chosen: argparse.Namespace, settings: Settings) -> None:
     from backend.accounts.models import Role
     from backend.ops import people
 
-    database = _database(settings)
+    database = _accounts(settings)
     changes: dict[str, Callable[[], Coroutine[Any, Any, str]]] = {
         "make-admin": lambda: people.change_role(database, chosen.email, Role.ADMIN),
         "make-member": lambda: people.change_role(database, chosen.email, Role.MEMBER),
@@ -153,6 +153,28 @@ def _bench(chosen: argparse.Namespace, settings: Settings) -> None:
 
 def _capacity(chosen: argparse.Namespace, settings: Settings) -> None:
     bench_commands.capacity(chosen, settings, database=lambda: _database(settings), say=_say)
+
+
+def _audit(chosen: argparse.Namespace, settings: Settings) -> None:
+    if code := audit_commands.run(chosen, _database(settings), _secrets(settings), say=_say):
+        raise SystemExit(code)
+
+
+def _secrets(settings: Settings) -> list[str]:
+    """Those of the deployment, else the one that `parley run` has made for the database it keeps."""
+    if not (settings.database_url or settings.secret_key or settings.secret_key_file):
+        from backend.embedded import var
+
+        settings = settings.model_copy(update={"secret_key_file": var.secret_key_of(settings.data_dir)})
+    return settings.secrets()
+
+
+def _accounts(settings: Settings) -> str:
+    """The database, for a command that changes accounts: what it does is recorded as what is done in the pages."""
+    from backend.audit import chain
+
+    chain.use(_secrets(settings))
+    return _database(settings)
 
 
 def _say(line: str) -> None:
@@ -236,6 +258,8 @@ def _parser() -> argparse.ArgumentParser:
     bench_commands.add_capacity_options(
         _add_to(commands, "capacity", _capacity, "say how many people fit into a GPU, or into a running engine")
     )
+    audit = commands.add_parser("audit", help="look at what was recorded, and whether somebody has changed it")
+    audit_commands.add_to(audit.add_subparsers(required=True), _audit)
     _add_user_commands(commands.add_parser("user", help="look after accounts").add_subparsers(required=True))
     return parser
 

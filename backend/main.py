@@ -16,6 +16,7 @@ from backend.accounts import service as accounts, sessions as logins, throttle
 from backend.accounts.passwords import Passwords
 from backend.accounts.sessions import Lifetime
 from backend.admission.service import Admission, Pace
+from backend.audit import chain, retention
 from backend.bench.runs import Runs
 from backend.conversations.titles import Titles
 from backend.conversations.turns import Timing, Turns
@@ -38,6 +39,7 @@ from backend.usage.ledger import Ledger
 from web import errors, policy
 from web.accounts import keys as key_pages, routes as account_pages
 from web.admin import (
+    audit as audit_pages,
     bench as bench_pages,
     capacity as capacity_pages,
     engine as engine_page,
@@ -74,6 +76,7 @@ _NO_TELEMETRY: TelemetryConfig = {
     "auto_configure": False,
 }
 _CLEAN_FIRST, _CLEAN_EVERY = 60.0, 3600.0  # seconds; whoever starts has better things to do
+_AUDIT_AFTER = 60.0
 _UNSENT_FILES_STAY = timedelta(days=1)
 _DIRECT_CONNECTIONS = 3  # each of their statements takes about a millisecond
 
@@ -118,6 +121,7 @@ def create_app(
         group_pages.router,
         model_pages.router,
         trial_pages.router,
+        audit_pages.router,
         bench_pages.router,
         capacity_pages.router,
         engine_pages.router,  # before the next one, to which “test” would be an id
@@ -148,6 +152,7 @@ async def _open(
 ) -> dict[str, Any]:
     """Everything that lives as long as the process, in the order in which one needs the other; routes find it in the
     state of their request. Leaving `stack` closes it."""
+    chain.use(secrets)
     engine = connect(settings.database_url, connections=settings.database_connections)
     stack.push_async_callback(engine.dispose)
     await migrations.require_head(engine)
@@ -202,8 +207,8 @@ async def _open(
     lifecycle.on_stop(turns.begin_drain)
     lifecycle.on_stop(bench.stop)
     lifecycle.busy_while(lambda: len(streams) > 0 or turns.is_busy)
-    cleaning = asyncio.create_task(_clean(sessions))
-    stack.callback(cleaning.cancel)
+    for loop in (_clean(sessions), _keep_audit(sessions, settings.audit_days)):
+        stack.callback(asyncio.create_task(loop).cancel)
     # What exists now lives as long as the process: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
@@ -246,6 +251,16 @@ async def _stored_company(sessions: Sessions) -> str:
     async with sessions.begin() as session:
         name: str = await stored.read(session, "company", "")
     return name
+
+
+async def _keep_audit(sessions: Sessions, days: int) -> None:
+    await asyncio.sleep(_AUDIT_AFTER)
+    while True:
+        try:
+            await retention.keep(sessions, days)
+        except DatabaseGone:
+            log.warning("the database is away: the audit is looked after later")
+        await asyncio.sleep(_CLEAN_EVERY)
 
 
 async def _clean(sessions: Sessions) -> None:

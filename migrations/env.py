@@ -7,6 +7,7 @@ from alembic import context
 from sqlalchemy import Connection, create_engine, pool, text
 
 import backend.accounts.models
+import backend.audit.models
 import backend.bench.models
 import backend.conversations.models
 import backend.core.stored

@@ -15,6 +15,7 @@ import pytest
 from backend.accounts import sessions as logins
 from backend.accounts.models import Role, User
 from backend.accounts.passwords import Passwords
+from backend.audit import chain
 from backend.core import migrations
 from backend.core.db import Base, Sessions, connect
 from backend.core.settings import EngineSetting, Settings
@@ -26,6 +27,12 @@ from tests.site import CHEAP_PASSWORDS, Browser, Site, free_port
 
 PASSWORD = "correct horse battery"
 SECRET = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def audit_keys() -> None:
+    """As every process has them that serves or changes anything."""
+    chain.use([SECRET])
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 
 from backend.accounts.models import LoginSession, OneTimeLink, Purpose, Role, SignInThrottle, User
+from backend.audit.acting import Via
+from backend.audit.models import AuditAnchor, AuditEvent, AuditName
 from backend.bench.models import BenchRun
 from backend.conversations.models import AnswerPart, Conversation, Message, Speaker, Status, TitleSource
 from backend.core import migrations
@@ -85,6 +87,19 @@ def populate(url: str) -> tuple[UUID, UUID]:
                 DefaultModel(model_id=model.id),
                 group,
                 Setting(name="company", value="Acme"),
+                AuditName(person_id=alice.id, name="Alice", email="alice@corp.example"),
+                AuditEvent(
+                    number=2,
+                    at=now(),
+                    via=Via.HOST,
+                    address="",
+                    action="x.y",
+                    target_kind="",
+                    target_name="",
+                    key_id=b"1234",
+                    mac=b"5" * 32,
+                ),
+                AuditAnchor(number=1, mac=b"4" * 32, key_id=b"1234", signature=b"6" * 32),
                 OneTimeLink(purpose=Purpose.RESET, user_id=bob.id, token_digest=b"1" * 32, expires_at=now()),
                 SignInThrottle(account=b"2" * 32, failures=1, last_failure_at=now()),
             ]

@@ -10,6 +10,7 @@ from enum import Enum
 from fastapi import Request
 from starlette.routing import BaseRoute, Mount, Route
 
+from backend.audit.acting import Actor, Via
 from backend.core.errors import NotFound, NotSignedIn
 from backend.core.i18n import _
 from web.cookies import SESSION
@@ -115,6 +116,8 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/admin/deployments/{deployment_id}/restore"): Access.ADMIN,
     ("POST", "/admin/deployments/{deployment_id}/pin"): Access.ADMIN,
     ("POST", "/admin/deployments/{deployment_id}/unpin"): Access.ADMIN,
+    ("GET", "/admin/audit"): Access.ADMIN,
+    ("GET", "/admin/audit/export"): Access.ADMIN,
     ("GET", "/admin/groups"): Access.ADMIN,
     ("POST", "/admin/groups"): Access.ADMIN,
     ("GET", "/admin/groups/{group_id}"): Access.ADMIN,
@@ -148,11 +151,14 @@ async def authorize(request: Request) -> None:
     if access is None:
         raise NotFound(_("There is no page here."))
     request.state.login = request.state.viewer = request.state.acts_for = None
+    address = request.client.host if request.client else ""  # the true peer, behind listed proxies only
+    request.state.actor = Actor(Via.BROWSER, None, address)
     if access is Access.PUBLIC:
         return
     if access is Access.KEY:
         request.state.caller = caller = await request.state.callers.of(request.headers)
         request.state.acts_for = caller.person_id
+        request.state.actor = Actor(Via.KEY, caller.person_id, address)
         return
     login = await find_login(request)
     if login is None:
@@ -160,6 +166,7 @@ async def authorize(request: Request) -> None:
     request.state.login = login
     request.state.viewer = login.viewer
     request.state.acts_for = login.viewer.id
+    request.state.actor = Actor(Via.BROWSER, login.viewer.id, address)
     if access is Access.ADMIN and not login.viewer.is_admin:
         raise NotFound(_("There is no page here."))
 

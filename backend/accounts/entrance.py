@@ -5,15 +5,21 @@ meanwhile; what was read before is read again afterwards, and held, before anyth
 changed, a person who was disabled, or a link that was used while the hash was made lets nobody in.
 """
 
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import queries, service, sessions, throttle
-from backend.accounts.models import OneTimeLink, Purpose, User
+from backend.accounts.models import OneTimeLink, Purpose, User, normal_email
 from backend.accounts.passwords import Passwords
 from backend.accounts.service import LinkEnded
 from backend.accounts.sessions import Browser, Lifetime
+from backend.audit import chain, service as audit
+from backend.audit.acting import Actor, Via, act_as, actor_of
+from backend.audit.service import Action, Target
 from backend.core import stored
 from backend.core.db import Sessions
 from backend.core.i18n import _
@@ -31,7 +37,16 @@ class Arrival:
     browser: Browser
     old_token: str | None  # of the session it had until now
 
+    @asynccontextmanager
+    async def begin(self, person_id: UUID | None = None) -> AsyncIterator[AsyncSession]:
+        """A transaction in which this browser acts, for a person who has shown who they are, or for nobody yet."""
+        async with self.db.begin() as session:
+            act_as(session, Actor(Via.BROWSER, person_id, self.browser.address))
+            yield session
+
     async def let_in(self, session: AsyncSession, person: User) -> str:
+        act_as(session, Actor(Via.BROWSER, person.id, self.browser.address))
+        await audit.record(session, Action.SIGNED_IN, audit.person(person.id))
         return await sessions.open_instead(session, person, self.browser, self.lifetime, self.old_token)
 
 
@@ -47,9 +62,10 @@ async def sign_in(arrival: Arrival, email: str, password: str) -> str | None:
     assert password_hash is not None
     if arrival.hasher.needs_new_hash(password_hash):
         password_hash = await arrival.hasher.hash(password)
-    async with arrival.db.begin() as session:
+    async with arrival.begin(person.id) as session:
         held = await _held_unchanged(session, person)
         if held is None:
+            await _refused(session, email, person.id, "changed meanwhile")
             return None
         held.password_hash = password_hash
         await throttle.forgive(session, email)
@@ -62,7 +78,7 @@ async def change_password(arrival: Arrival, person: User, old: str, new: str) ->
     if known is None:
         return None
     new_hash = await arrival.hasher.hash(new)
-    async with arrival.db.begin() as session:
+    async with arrival.begin(known.id) as session:
         held = await _held_unchanged(session, known)
         if held is None:
             return None
@@ -81,7 +97,7 @@ async def find_link(session: AsyncSession, secret: str | None, *purposes: Purpos
 async def join(arrival: Arrival, secret: str | None, password: str) -> str:
     """Set the password a link asks for and sign its person in. Raises LinkEnded."""
     password_hash = await arrival.hasher.hash(password)
-    async with arrival.db.begin() as session:
+    async with arrival.begin() as session:
         link = await find_link(session, secret, *JOINING)
         assert link.user_id is not None
         # The person before the link: everybody takes the two in this order, or they would wait for each other.
@@ -89,6 +105,7 @@ async def join(arrival: Arrival, secret: str | None, password: str) -> str:
         if person is None:
             raise _ended()
         await service.use_link(session, link)
+        act_as(session, replace(actor_of(session), person_id=person.id))
         await service.set_password(session, person, password_hash)
         return await arrival.let_in(session, person)
 
@@ -96,23 +113,45 @@ async def join(arrival: Arrival, secret: str | None, password: str) -> str:
 async def set_up(arrival: Arrival, secret: str | None, *, name: str, email: str, company: str, password: str) -> str:
     """Make the first administrator and sign them in. Raises LinkEnded, Conflict when there is one already."""
     password_hash = await arrival.hasher.hash(password)
-    async with arrival.db.begin() as session:
+    async with arrival.begin() as session:
         link = await find_link(session, secret, Purpose.SETUP)
         person = await service.make_first_admin(session, name=name, email=email, password_hash=password_hash)
         await service.use_link(session, link)
         await stored.write(session, "company", company)
+        await audit.record(session, Action.COMPANY_NAMED, after={"company": company})
         return await arrival.let_in(session, person)
 
 
 async def _verified(arrival: Arrival, email: str, password: str) -> User | None:
     """The person as they were when the password was compared."""
-    async with arrival.db.begin() as session:
+    async with arrival.begin() as session:
         admitted = await throttle.admit(session, email)
         person = await session.scalar(queries.by_email(email)) if admitted else None
+        if not admitted:
+            await _refused(session, email, None, "slowed down")
     if not admitted:
         return None
     matches = await arrival.hasher.verify(person.password_hash if person else None, password)
-    return person if matches and person and person.is_active else None
+    if matches and person and person.is_active:
+        return person
+    async with arrival.begin() as session:
+        why = "disabled" if person and person.disabled_at else "wrong password" if person else "nobody"
+        await _refused(session, email, person.id if person else None, why)
+    return None
+
+
+async def sign_out(session: AsyncSession, token: str) -> None:
+    person_id = await sessions.close(session, token)
+    if person_id is not None:
+        act_as(session, replace(actor_of(session), person_id=person_id))
+        await audit.record(session, Action.SIGNED_OUT, audit.person(person_id))
+
+
+async def _refused(session: AsyncSession, email: str, person_id: UUID | None, why: str) -> None:
+    """What was typed is perhaps a password in the wrong field: it is noted under a pseudonym."""
+    account = {} if person_id else {"account": chain.keys().pseudonym(normal_email(email))}
+    target = audit.person(person_id) if person_id else Target("account")
+    await audit.record(session, Action.SIGN_IN_FAILED, target, after={"why": why, **account})
 
 
 async def _held_unchanged(session: AsyncSession, person: User) -> User | None:

@@ -10,6 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from backend.accounts import passwords, queries, sessions, throttle
 from backend.accounts.models import OneTimeLink, Purpose, Role, Theme, User, normal_email
 from backend.accounts.passwords import Passwords
+from backend.audit import service as audit
+from backend.audit.acting import Actor, Via, act_as
+from backend.audit.service import Action, person as the_person
 from backend.core import locks
 from backend.core.bus import notify
 from backend.core.clock import now
@@ -70,6 +73,7 @@ async def add_person(
     session.add(user)
     with broken(uq_users_email=EmailTaken(_("There is already an account for {email}.").format(email=email))):
         await session.flush()
+    await audit.record(session, Action.PERSON_ADDED, the_person(user.id), after={"role": role})
     return user
 
 
@@ -88,6 +92,8 @@ async def change_role(session: AsyncSession, person: User, role: Role) -> None:
         return
     if person.is_admin:
         await _keep_an_admin(session, person)
+    told = {"before": {"role": person.role}, "after": {"role": role}}
+    await audit.record(session, Action.ROLE_CHANGED, the_person(person.id), **told)
     person.role = role
     await sessions.close_all_of(session, person.id)
 
@@ -97,17 +103,23 @@ async def disable(session: AsyncSession, person: User) -> None:
     await _hold(session, person)
     if person.is_admin:
         await _keep_an_admin(session, person)
+    if person.disabled_at is None:
+        await audit.record(session, Action.PERSON_DISABLED, the_person(person.id))
     person.disabled_at = person.disabled_at or now()
     await sessions.close_all_of(session, person.id)
     await notify(session, "stop", {"owner": person.id.hex})
     await _forget_links(session, person.id)
 
 
-def enable(person: User) -> None:
+async def enable(session: AsyncSession, person: User) -> None:
+    if person.disabled_at is not None:
+        await audit.record(session, Action.PERSON_ENABLED, the_person(person.id))
     person.disabled_at = None
 
 
 async def change_profile(session: AsyncSession, person: User, *, name: str, time_zone: str | None) -> None:
+    if person.name != clean_name(name):  # names stand in no record, only that there was another one
+        await audit.record(session, Action.PERSON_CHANGED, the_person(person.id), after={"name": "changed"})
     person.name = clean_name(name)
     person.time_zone = time_zone
     await sessions.changed(session, person.id)
@@ -120,6 +132,7 @@ async def choose_theme(session: AsyncSession, person: User, theme: Theme) -> Non
 
 async def set_password(session: AsyncSession, person: User, password_hash: str) -> None:
     """Ends every session and every open link of the person."""
+    await audit.record(session, Action.PASSWORD_SET, the_person(person.id))
     person.password_hash = password_hash
     await sessions.close_all_of(session, person.id)
     await _forget_links(session, person.id)
@@ -143,6 +156,7 @@ async def make_link(session: AsyncSession, purpose: Purpose, person: User | None
             expires_at=now() + LIFETIMES[purpose],
         )
     )
+    await audit.record(session, Action.LINK_MADE, the_person(person.id) if person else None, after={"purpose": purpose})
     return secret
 
 
@@ -181,6 +195,7 @@ async def seed_admin(db: Sessions, hasher: Passwords, email: str, password: str)
         raise BadInput(_("PARLEY_ADMIN_PASSWORD cannot be used. {why}").format(why=wrong))
     password_hash = await hasher.hash(password)
     async with db.begin() as session:
+        act_as(session, Actor(Via.HOST))
         try:
             await make_first_admin(session, name=email.partition("@")[0], email=email, password_hash=password_hash)
         except Conflict:

@@ -79,11 +79,13 @@ async def find(session: AsyncSession, token: str, lifetime: Lifetime) -> LoginSe
     return found
 
 
-async def close(session: AsyncSession, token: str) -> None:
+async def close(session: AsyncSession, token: str) -> UUID | None:
+    """Whose it was."""
     closed = delete(LoginSession).where(LoginSession.token_digest == digest(token)).returning(LoginSession.user_id)
     user_id = await session.scalar(closed)
     if user_id is not None:
         await _announce(session, user_id, ended=True)
+    return user_id
 
 
 async def close_all_of(session: AsyncSession, user_id: UUID) -> None:

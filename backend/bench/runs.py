@@ -19,6 +19,9 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.audit import service as audit
+from backend.audit.acting import Actor, Via, act_as
+from backend.audit.service import Action
 from backend.bench import meaning, queries, results
 from backend.bench.alone import alone
 from backend.bench.measuring import Measuring, Progress, Target
@@ -73,6 +76,7 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class _Job:
     run_id: UUID
+    actor: Actor
     person_id: UUID
     engine_id: UUID
     model_id: UUID | None
@@ -103,11 +107,14 @@ class Runs:
         self._wake = asyncio.Event()
         self._closing = False
 
-    async def start(self, deployment_id: UUID, plan: Plan, person_id: UUID) -> UUID:
-        """Returns once it runs. Raises Conflict while another one does, here or elsewhere, and NotFound."""
+    async def start(self, deployment_id: UUID, plan: Plan, person_id: UUID, actor: Actor | None = None) -> UUID:
+        """Returns once it runs; `actor` says from where the person asked.
+
+        Raises Conflict while another one does, here or elsewhere, and NotFound.
+        """
         if self._closing:
             raise Conflict(_("Parley is restarting. Try again in a moment."))
-        job = await self._job(deployment_id, plan, person_id)
+        job = await self._job(deployment_id, plan, person_id, actor or Actor(Via.BROWSER, person_id))
         begun = asyncio.Event()
         task = asyncio.create_task(self._run(job, begun), name="measuring an engine")
         self._tasks.add(task)
@@ -124,6 +131,7 @@ class Runs:
         row = await self.find(session, run_id, for_update=True)
         row.result = row.result | {"stop": True}
         await session.flush()
+        await audit.record(session, Action.BENCH_CANCELLED, _target(row))
 
     def hurry(self) -> None:
         """Look at once whether the run of this process should stop; to be called after the commit of `cancel`."""
@@ -134,6 +142,7 @@ class Runs:
         if of(row).is_running:
             raise Conflict(_("It is still running. End it first."))
         await session.delete(row)
+        await audit.record(session, Action.BENCH_DELETED, _target(row))
 
     async def find(self, session: AsyncSession, run_id: UUID, *, for_update: bool = False) -> BenchRun:
         query = queries.one(run_id)
@@ -155,7 +164,7 @@ class Runs:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _job(self, deployment_id: UUID, plan: Plan, person_id: UUID) -> _Job:
+    async def _job(self, deployment_id: UUID, plan: Plan, person_id: UUID, actor: Actor) -> _Job:
         async with self._sessions.begin() as session:
             deployment = await session.scalar(queries.measurable().where(Deployment.id == deployment_id))
         if deployment is None:
@@ -165,7 +174,7 @@ class Runs:
         if client is None:
             raise Conflict(_("The engine “{name}” is not in service.").format(name=engine.name))
         target = Target(engine.name, deployment.upstream_name, engine.spoken_kind, engine.version)
-        return _Job(new_id(), person_id, engine.id, deployment.model_id, target, plan, client)
+        return _Job(new_id(), actor, person_id, engine.id, deployment.model_id, target, plan, client)
 
     async def _run(self, job: _Job, begun: asyncio.Event) -> None:
         try:
@@ -232,6 +241,9 @@ class Runs:
                     result=record_of(measuring),
                 )
             )
+            act_as(session, job.actor)
+            target = audit.Target("measurement", job.run_id, job.target.model)
+            await audit.record(session, Action.BENCH_STARTED, target, after={"engine": job.target.engine})
 
     async def _store(self, run_id: UUID, measuring: Measuring) -> bool:
         """Whether it was asked to stop; a row that is gone asks for it, too."""
@@ -247,6 +259,10 @@ class Runs:
         call = Call(job.person_id, job.model_id, job.engine_id, None, Cause.BENCH)
         for sample in measuring.calls:
             note(self._ledger, call, sample)
+
+
+def _target(row: BenchRun) -> audit.Target:
+    return audit.Target("measurement", row.id, row.upstream_name)
 
 
 def note(ledger: Ledger, call: Call, sample: Sample) -> None:

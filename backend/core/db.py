@@ -188,6 +188,8 @@ async def open_session(request: Request) -> AsyncIterator[AsyncSession]:
     sessions: Sessions = request.state.sessions
     person_id: UUID | None = getattr(request.state, "acts_for", None)
     async with sessions.as_person(person_id) if person_id else sessions.begin() as session:
+        if (actor := getattr(request.state, "actor", None)) is not None:
+            session.info["actor"] = actor  # whom the audit names (`backend/audit/acting.py`)
         yield session
 
 
@@ -200,16 +202,43 @@ def after_commit(session: AsyncSession, work: Callable[[], Any]) -> None:
     session.info.setdefault("after_commit", []).append((savepoint, work))
 
 
+def before_commit(session: AsyncSession, handler: Callable[[SyncSession, list[Any]], None], item: object) -> None:
+    """Have `handler` called with all the items of this transaction, as the last thing it does.
+
+    What it raises, the commit raises. Items of a savepoint that was rolled back are left out.
+    """
+    savepoint = session.sync_session.get_nested_transaction()
+    session.info.setdefault("before_commit", []).append((savepoint, handler, item))
+
+
+@event.listens_for(_Transaction, "before_commit")
+def _run_before_commit(session: SyncSession) -> None:
+    if session.in_nested_transaction():
+        return  # a savepoint is released
+    items: dict[Any, list[Any]] = {}
+    for _savepoint, handler, item in session.info.pop("before_commit", []):
+        items.setdefault(handler, []).append(item)
+    for handler, its in items.items():
+        handler(session, its)
+
+
 def _run_after_commit(session: AsyncSession) -> None:
     for _savepoint, work in session.info.pop("after_commit", []):
         work()
 
 
 @event.listens_for(_Transaction, "after_soft_rollback")
-def _forget_after_commit(session: SyncSession, ended: SessionTransaction) -> None:
-    """A savepoint takes only its own work with it, the transaction takes all."""
-    asked = session.info.pop("after_commit", [])
-    session.info["after_commit"] = [each for each in asked if ended.nested and each[0] is not ended]
+def _forget_work(session: SyncSession, ended: SessionTransaction) -> None:
+    """A savepoint takes only its own work with it, and that of those within it; the transaction takes all."""
+    for name in ("before_commit", "after_commit"):
+        asked = session.info.pop(name, [])
+        session.info[name] = [each for each in asked if ended.nested and not _is_within(each[0], ended)]
+
+
+def _is_within(savepoint: SessionTransaction | None, other: SessionTransaction) -> bool:
+    while savepoint is not None and savepoint is not other:
+        savepoint = savepoint.parent
+    return savepoint is other
 
 
 @contextmanager

@@ -103,6 +103,7 @@ class Settings(BaseSettings):
     session_idle_hours: Annotated[float, Field(gt=0)] = 12
     session_days: Annotated[float, Field(gt=0)] = 7
     titles: bool = True
+    audit_days: Annotated[int, Field(ge=0, le=36_500)] = 0
 
     @classmethod
     def settings_customise_sources(
@@ -125,6 +126,14 @@ class Settings(BaseSettings):
         if url and not url.startswith("postgresql+psycopg://"):
             raise ValueError("must begin with postgresql://")
         return url
+
+    @field_validator("audit_days")
+    @classmethod
+    def keeps_a_month(cls, days: int) -> int:
+        """The database removes nothing younger (`migrations/`), whoever asks."""
+        if 0 < days < 30:
+            raise ValueError("must be 0, for ever, or at least 30")
+        return days
 
     @field_validator("public_url")
     @classmethod

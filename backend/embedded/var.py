@@ -21,12 +21,17 @@ def running_address(folder: Path) -> str | None:
         return None
 
 
+def secret_key_of(folder: Path) -> Path:
+    """The file in which a `parley run` on this data keeps its secret."""
+    return folder.expanduser() / "secret.key"
+
+
 class Var:
     """Prepares the folder and holds it for one `parley run` at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.expanduser().resolve()
-        self.secret_key = self.folder / "secret.key"
+        self.secret_key = secret_key_of(self.folder)
         self._lock = -1
 
     def __enter__(self) -> Self:

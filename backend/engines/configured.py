@@ -5,6 +5,8 @@ import logging
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.audit import service as audit
+from backend.audit.service import Action
 from backend.core import locks
 from backend.core.ids import new_id
 from backend.core.security import Sealer, Unreadable
@@ -12,6 +14,7 @@ from backend.core.settings import EngineSetting, Settings
 from backend.engines import keys, queries
 from backend.engines.addresses import is_on_site, origin
 from backend.engines.models import Engine, Source
+from backend.engines.service import facts, target
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +26,7 @@ async def take_over(session: AsyncSession, settings: Settings, sealer: Sealer) -
     named = _named(settings)
     for name, (setting, source) in named.items():
         row = rows.get(name)
+        before = facts(row) | {"enabled": row.enabled, "sealed": row.sealed_api_key} if row else None
         if row is None:
             row = Engine(id=new_id(), name=name, url=setting.url, source=source)
             session.add(row)
@@ -33,10 +37,22 @@ async def take_over(session: AsyncSession, settings: Settings, sealer: Sealer) -
                 name,
             )
         await _agree(session, row, setting, source, sealer)
+        await _record(session, row, before)
     for name, row in rows.items():
         if name not in named and row.source is not Source.DATABASE and row.enabled:
             log.warning("The deployment no longer names the engine %s. It is out of service.", name)
             row.enabled = False
+            await audit.record(session, Action.ENGINE_DISABLED, target(row))
+
+
+async def _record(session: AsyncSession, row: Engine, before: dict[str, object] | None) -> None:
+    if before is None:
+        await audit.record(session, Action.ENGINE_ADDED, target(row), after=facts(row))
+        return
+    another_key = row.sealed_api_key is not None and before.pop("sealed") != row.sealed_api_key
+    after = facts(row) | {"enabled": row.enabled} | ({"key": "another one"} if another_key else {})
+    if told := audit.changes(before, after):
+        await audit.record(session, Action.ENGINE_CHANGED, target(row), **told)
 
 
 async def is_for_everybody(engine: Engine, settings: Settings) -> bool:

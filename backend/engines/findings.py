@@ -10,6 +10,8 @@ from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core.clock import now
 from backend.core.i18n import _
 from backend.core.ids import new_id
@@ -159,7 +161,7 @@ async def _new_model(
     temperature: float | None = None,
 ) -> UUID | None:
     last = await session.scalar(select(func.max(Model.position)))
-    return await session.scalar(
+    made = await session.scalar(
         insert(Model)
         .values(
             id=new_id(),
@@ -174,3 +176,6 @@ async def _new_model(
         .on_conflict_do_nothing()
         .returning(Model.id)
     )
+    if made is not None:
+        await audit.record(session, Action.MODEL_PUBLISHED, Target("model", made, name))
+    return made

@@ -90,12 +90,15 @@ class Memory:
 
     def begin(self, change: Change, model: str) -> None:
         """Raises Conflict while something else goes on."""
-        if self.work is not None:
-            raise Conflict(_("This engine is loading or unloading a model already. Wait until that has ended."))
+        self.require_idle()
         self.work, self.failed = Work(change, model, now()), None
         self._quiet.clear()
         self._publish()
         self._task = self._spawn(self._do(self.work), name=f"{change} {model}")
+
+    def require_idle(self) -> None:
+        if self.work is not None:
+            raise Conflict(_("This engine is loading or unloading a model already. Wait until that has ended."))
 
     async def until_quiet(self, seconds: float) -> bool:
         """Whether what was begun has ended within this time."""

@@ -3,6 +3,7 @@
 What they say of engines is in `service.py`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -13,6 +14,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core.clock import now
 from backend.core.db import broken
 from backend.core.errors import BadInput, Conflict
@@ -24,6 +27,7 @@ from backend.engines.findings import MAX_NAME, display_name
 from backend.engines.models import DefaultModel, Deployment, Model, ModelGroup, Stage
 from backend.engines.parameters import ADJUSTABLE, MAX_TOKENS, typed_count, typed_temperature, typed_thinking
 from backend.engines.service import changed, find_model
+from backend.engines.targets import deployment_target, model_target
 from backend.groups import queries as groups
 
 #: By which people tell models apart at a glance; `web/static/app.css` knows what they look like.
@@ -78,6 +82,7 @@ async def change(session: AsyncSession, model: Model, wishes: Wishes, zone: Zone
         wrong["system_prompt"] = _("This is too long; {most:,} characters are the most.").format(most=MAX_SYSTEM_PROMPT)
     if wrong:
         raise BadInput(_("Please check the fields below."), fields=wrong)
+    before = await _facts(session, model)
     taken = _("There is already a model with this name.")
     with broken(uq_models_name=BadInput(taken, fields={"name": taken})):
         for name, value in values.items():
@@ -88,6 +93,8 @@ async def change(session: AsyncSession, model: Model, wishes: Wishes, zone: Zone
     gone = _("One of these groups was deleted in the meantime.")
     with broken(fk_model_groups_group_id=BadInput(gone, fields={"groups": gone})):
         await session.flush()
+    if told := audit.changes(before, await _facts(session, model)):
+        await audit.record(session, Action.MODEL_CHANGED, model_target(model), **_without_prompts(told))
     await changed(session)
 
 
@@ -100,6 +107,10 @@ async def move(session: AsyncSession, model: Model, *, up: bool) -> None:
         rows[place], rows[other] = rows[other], rows[place]
     for number, row in enumerate(rows):
         row.position = number
+    if 0 <= other < len(rows):
+        await audit.record(
+            session, Action.MODEL_MOVED, model_target(model), before={"place": place}, after={"place": other}
+        )
     await changed(session)
 
 
@@ -121,6 +132,8 @@ async def publish(session: AsyncSession, deployment: Deployment, name: str = "",
         await session.flush()
         deployment.model_id, deployment.stage = model.id, Stage.CURRENT
         await session.flush()
+    told = {"deployment": deployment.upstream_name, "engine": deployment.engine_id}
+    await audit.record(session, Action.MODEL_PUBLISHED, model_target(model), after=told)
     if on_trial:
         await trials.begin(session, deployment)
     await changed(session)
@@ -138,6 +151,8 @@ async def leave(session: AsyncSession, deployment: Deployment) -> None:
     )
     if await session.scalar(others.limit(1)) is None:
         raise Conflict(_("No other engine has “{name}” for new conversations.").format(name=model.name))
+    told = {"deployment": deployment.upstream_name, "engine": deployment.engine_id}
+    await audit.record(session, Action.MODEL_LEFT, model_target(model), before=told)
     deployment.model_id, deployment.stage = None, Stage.CURRENT
     await session.flush()
     await changed(session)
@@ -145,6 +160,8 @@ async def leave(session: AsyncSession, deployment: Deployment) -> None:
 
 async def publish_again(session: AsyncSession, model: Model) -> None:
     """As it was before it was withdrawn; with the engines that it is still linked to."""
+    if not model.published:
+        await audit.record(session, Action.MODEL_PUBLISHED, model_target(model))
     model.published = True
     await changed(session)
 
@@ -152,6 +169,7 @@ async def publish_again(session: AsyncSession, model: Model) -> None:
 async def unpublish(session: AsyncSession, model: Model) -> None:
     """Nobody can choose it any more. It stays linked to its engines, so that it does not come back by itself."""
     model.published = False
+    await audit.record(session, Action.MODEL_UNPUBLISHED, model_target(model))
     await changed(session)
 
 
@@ -170,6 +188,7 @@ async def choose_default(
 
     Raises BadInput for a model that is gone. Whether it is theirs to use is asked again when they begin.
     """
+    before = await session.scalar(queries.default_of(person_id=person_id, group_id=group_id))
     if model_id is None:
         whose = queries.default_of(person_id=person_id, group_id=group_id).with_only_columns(DefaultModel.id)
         await session.execute(delete(DefaultModel).where(DefaultModel.id.in_(whose)))
@@ -183,6 +202,10 @@ async def choose_default(
                     constraint="uq_default_models_user_id", set_={"model_id": choice.excluded.model_id}
                 )
             )
+    told = audit.changes({"model": before.model_id if before else None}, {"model": model_id})
+    if told and person_id is None:  # one's own choice is nobody else's business
+        for_whom = Target("group", group_id) if group_id else Target("settings", name="default model")
+        await audit.record(session, Action.DEFAULT_CHOSEN, for_whom, **told)
     await changed(session)
 
 
@@ -195,12 +218,35 @@ async def pin(session: AsyncSession, deployment: Deployment) -> None:
     if revision is None and version is None:
         raise Conflict(_("This engine tells neither its version nor the revision of its model, so there is no pin."))
     deployment.pinned_revision, deployment.pinned_version = revision, version
+    told = {"revision": revision, "version": version}
+    await audit.record(session, Action.MODEL_PINNED, deployment_target(deployment), after=told)
     await changed(session)
 
 
 async def unpin(session: AsyncSession, deployment: Deployment) -> None:
+    told = {"revision": deployment.pinned_revision, "version": deployment.pinned_version}
+    await audit.record(session, Action.MODEL_UNPINNED, deployment_target(deployment), before=told)
     deployment.pinned_revision = deployment.pinned_version = None
     await changed(session)
+
+
+async def _facts(session: AsyncSession, model: Model) -> dict[str, object]:
+    names = (
+        "name description color system_prompt temperature max_tokens thinking adjustable for_everybody max_concurrent "
+        "maintenance_until retired_at fallback_id"
+    )
+    may = select(ModelGroup.group_id).where(ModelGroup.model_id == model.id)
+    return {name: getattr(model, name) for name in names.split()} | {"groups": frozenset(await session.scalars(may))}
+
+
+def _without_prompts(told: dict[str, Mapping[str, object]]) -> dict[str, Mapping[str, object]]:
+    """That it changed is said; what it says is not the audit's business."""
+    return {
+        side: {
+            name: f"{len(str(value))} characters" if name == "system_prompt" else value for name, value in its.items()
+        }
+        for side, its in told.items()
+    }
 
 
 def departures(deployment: Deployment) -> list[str]:

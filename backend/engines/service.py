@@ -10,6 +10,8 @@ from uuid import UUID
 from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core.bus import notify
 from backend.core.db import broken
 from backend.core.errors import BadInput, Conflict, NotFound
@@ -72,6 +74,7 @@ async def add_engine(
     session.add(engine)
     with broken(uq_engines_name=_name_taken()):
         await session.flush()
+    await audit.record(session, Action.ENGINE_ADDED, target(engine), after=facts(engine))
     await changed(session)
     return engine
 
@@ -103,6 +106,7 @@ async def change_engine(
     address, is_outside = await _allowed_address(url, allowed, wrong)
     if address != engine.url:
         await _keep_addresses_apart(session, address)
+    before = facts(engine)
     moves = origin(address) != origin(engine.url)
     if address != engine.url or (kind or None) != engine.forced_kind:
         await session.execute(queries.forget_abilities(engine.id))
@@ -116,33 +120,35 @@ async def change_engine(
         keys.seal(sealer, engine, api_key)
     with broken(uq_engines_name=_name_taken()):
         await session.flush()
+    if told := audit.changes(before, facts(engine) | ({"key": "another one"} if api_key else {})):
+        await audit.record(session, Action.ENGINE_CHANGED, target(engine), **told)
     await changed(session)
 
 
 async def enable(session: AsyncSession, engine: Engine) -> None:
     _only_ours(engine)
     engine.enabled = True
-    await changed(session)
+    await _changed(session, Action.ENGINE_ENABLED, engine)
 
 
 async def disable(session: AsyncSession, engine: Engine) -> None:
     """Take an engine out of service: nothing new goes there, running answers end as they would have."""
     _only_ours(engine)
     engine.enabled = False
-    await changed(session)
+    await _changed(session, Action.ENGINE_DISABLED, engine)
 
 
 async def drain(session: AsyncSession, engine: Engine) -> None:
     """Nothing new goes there, and it is still looked at: before a restart, or to see it without work."""
     _only_ours(engine)
     engine.draining = True
-    await changed(session)
+    await _changed(session, Action.ENGINE_DRAINED, engine)
 
 
 async def undrain(session: AsyncSession, engine: Engine) -> None:
     _only_ours(engine)
     engine.draining = False
-    await changed(session)
+    await _changed(session, Action.ENGINE_UNDRAINED, engine)
 
 
 async def remove(session: AsyncSession, engine: Engine) -> None:
@@ -150,7 +156,31 @@ async def remove(session: AsyncSession, engine: Engine) -> None:
     _only_ours(engine)
     await session.execute(delete(Engine).where(Engine.id == engine.id))
     await session.execute(queries.withdraw_models_without_deployment())
+    await audit.record(session, Action.ENGINE_REMOVED, target(engine), before=facts(engine))
     await changed(session)
+
+
+async def _changed(session: AsyncSession, action: Action, engine: Engine) -> None:
+    await audit.record(session, action, target(engine))
+    await changed(session)
+
+
+def target(engine: Engine) -> Target:
+    return Target("engine", engine.id, engine.name)
+
+
+def facts(engine: Engine) -> dict[str, object]:
+    """What the audit tells of an engine; of its key only whether there is one."""
+    return {
+        "name": engine.name,
+        "address": engine.url,
+        "kind": engine.forced_kind,
+        "external": engine.external,
+        "priorities": engine.priorities,
+        "session_header": engine.session_header,
+        "key": "kept" if engine.sealed_api_key else None,
+        "source": engine.source,
+    }
 
 
 async def find_engine(session: AsyncSession, engine_id: UUID) -> Engine:

@@ -17,6 +17,8 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.audit import service as audit
+from backend.audit.service import Action
 from backend.core.clock import now
 from backend.core.errors import BadInput, Conflict
 from backend.core.i18n import _
@@ -25,6 +27,7 @@ from backend.engines import queries
 from backend.engines.models import Deployment, Model, Stage
 from backend.engines.service import changed
 from backend.engines.snapshot import Endpoint, Offer
+from backend.engines.targets import deployment_target, model_target
 from backend.groups.models import Group
 
 
@@ -104,6 +107,8 @@ async def begin(session: AsyncSession, deployment: Deployment) -> None:
         )
     if not await _in_stage(session, model, Stage.TRIAL):
         model.trial_since, model.trial_share, model.trial_group_id = now(), 0, None
+    told = audit.changes({"stage": deployment.stage}, {"stage": Stage.TRIAL})
+    await audit.record(session, Action.TRIAL_BEGUN, deployment_target(deployment), **told)
     deployment.stage = Stage.TRIAL
     await changed(session)
 
@@ -126,6 +131,9 @@ async def assign(session: AsyncSession, model: Model, *, share: str, group: str)
             wrong["group"] = _("This group was deleted in the meantime.")
     if wrong:
         raise BadInput(_("Please check the fields below."), fields=wrong)
+    before = {"share": model.trial_share, "group": model.trial_group_id}
+    if told := audit.changes(before, {"share": per_cent, "group": group_id}):
+        await audit.record(session, Action.TRIAL_CHANGED, model_target(model), **told)
     model.trial_share, model.trial_group_id = per_cent, group_id
     await changed(session)
 
@@ -136,6 +144,7 @@ async def promote(session: AsyncSession, model: Model) -> None:
     Raises Conflict when nothing is on trial: somebody else has ended it.
     """
     await _end(session, model, {Stage.CURRENT: Stage.FORMER, Stage.TRIAL: Stage.CURRENT})
+    await audit.record(session, Action.TRIAL_PROMOTED, model_target(model))
 
 
 async def roll_back(session: AsyncSession, model: Model) -> None:
@@ -147,6 +156,7 @@ async def roll_back(session: AsyncSession, model: Model) -> None:
     if not await _in_stage(session, model, Stage.CURRENT):
         raise Conflict(_("The revision before this one is not there any more. Promote this one, or add an engine."))
     await _end(session, model, {Stage.TRIAL: Stage.WITHDRAWN})
+    await audit.record(session, Action.TRIAL_ROLLED_BACK, model_target(model))
 
 
 async def restore(session: AsyncSession, deployment: Deployment) -> None:
@@ -154,6 +164,8 @@ async def restore(session: AsyncSession, deployment: Deployment) -> None:
     await held(session, deployment)
     if deployment.stage is Stage.TRIAL:
         raise Conflict(_("This is on trial. Promote it, or roll it back."))
+    told = audit.changes({"stage": deployment.stage}, {"stage": Stage.CURRENT})
+    await audit.record(session, Action.TRIAL_RESTORED, deployment_target(deployment), **told)
     deployment.stage = Stage.CURRENT
     await changed(session)
 

@@ -8,6 +8,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts.models import User
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core.bus import notify
 from backend.core.db import broken
 from backend.core.errors import BadInput, Conflict, NotFound
@@ -34,6 +36,7 @@ async def create(session: AsyncSession, name: str) -> Group:
     group = Group(id=new_id(), name=_checked_name(name), weight=1)
     session.add(group)
     await _flush(session)
+    await audit.record(session, Action.GROUP_ADDED, _target(group))
     return group
 
 
@@ -46,13 +49,18 @@ async def change(session: AsyncSession, group: Group, *, name: str, weight: str)
         wrong["weight"] = _("Please enter a whole number from 1 to {most}.").format(most=MAX_WEIGHT)
     if wrong:
         raise BadInput(_("Please check the fields below."), fields=wrong)
+    before = {"name": group.name, "weight": group.weight}
     group.name, group.weight = line, number
     await _flush(session)
+    if told := audit.changes(before, {"name": line, "weight": number}):
+        await audit.record(session, Action.GROUP_CHANGED, _target(group), **told)
 
 
 async def remove(session: AsyncSession, group: Group) -> None:
     """Its members lose what they were allowed through it; they themselves stay."""
-    await session.execute(delete(Group).where(Group.id == group.id))
+    gone = await session.scalar(delete(Group).where(Group.id == group.id).returning(Group.id))
+    if gone is not None:
+        await audit.record(session, Action.GROUP_REMOVED, _target(group))
     await notify(session, CHANGED, {})
 
 
@@ -61,13 +69,18 @@ async def add_member(session: AsyncSession, group: Group, person: User) -> None:
     member = insert(GroupMember).values(group_id=group.id, user_id=person.id).on_conflict_do_nothing()
     gone = NotFound(_("It was deleted in the meantime, so nothing was done."))
     with broken(fk_group_members_group_id=gone, fk_group_members_user_id=gone):
-        await session.execute(member)
+        added = await session.scalar(member.returning(GroupMember.user_id))
+    if added is not None:
+        await audit.record(session, Action.MEMBER_ADDED, _target(group), after={"person": person.id})
     await notify(session, CHANGED, {})
 
 
 async def remove_member(session: AsyncSession, group: Group, person: User) -> None:
     """Somebody who is not in it was perhaps removed a moment ago."""
-    await session.execute(delete(GroupMember).where(GroupMember.group_id == group.id, GroupMember.user_id == person.id))
+    member = delete(GroupMember).where(GroupMember.group_id == group.id, GroupMember.user_id == person.id)
+    removed = await session.scalar(member.returning(GroupMember.user_id))
+    if removed is not None:
+        await audit.record(session, Action.MEMBER_REMOVED, _target(group), before={"person": person.id})
     await notify(session, CHANGED, {})
 
 
@@ -76,6 +89,10 @@ async def find(session: AsyncSession, group_id: UUID) -> Group:
     if group is None:
         raise NotFound(_("There is no such group."))
     return group
+
+
+def _target(group: Group) -> Target:
+    return Target("group", group.id, group.name)
 
 
 def _checked_name(name: str) -> str:

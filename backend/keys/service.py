@@ -14,6 +14,8 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import queries as people
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core.bus import notify
 from backend.core.clock import now
 from backend.core.errors import BadInput, Conflict, NotFound
@@ -62,6 +64,7 @@ async def make(session: AsyncSession, owner_id: UUID, name: str, lifetime: timed
     )
     session.add(key)
     await session.flush()
+    await audit.record(session, Action.KEY_MADE, _target(key), after={"owner": owner_id, "expires": key.expires_at})
     return Made(key, secret)
 
 
@@ -71,8 +74,13 @@ async def revoke(session: AsyncSession, owner_id: UUID, key_id: UUID) -> ApiKey:
     if key is None:
         raise NotFound(_("There is no such key."))
     key.revoked_at = now()
+    await audit.record(session, Action.KEY_REVOKED, _target(key), before={"owner": owner_id})
     await notify(session, TOPIC, {"owner_id": str(owner_id)})
     return key
+
+
+def _target(key: ApiKey) -> Target:
+    return Target("key", key.id, key.name)
 
 
 def is_well_formed(secret: str) -> bool:

@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import queries, service
 from backend.accounts.models import Purpose, Role, User
+from backend.audit.acting import Actor, Via, act_as
 from backend.core import db
 from backend.core.errors import NotFound
 
@@ -16,6 +17,7 @@ async def _transaction(database_url: str) -> AsyncIterator[AsyncSession]:
     engine = db.connect(database_url, connections=2)
     try:
         async with db.Sessions(engine).begin() as session:
+            act_as(session, Actor(Via.HOST))
             yield session
     finally:
         await engine.dispose()
@@ -64,7 +66,7 @@ async def disable(database_url: str, email: str) -> str:
 async def enable(database_url: str, email: str) -> str:
     async with _transaction(database_url) as session:
         person = await _person(session, email)
-        service.enable(person)
+        await service.enable(session, person)
         return _line(person)
 
 

@@ -87,7 +87,7 @@ async def test_the_other_pages(open_page: OpenPage, carol: User, db: Sessions, s
 
     assert await findings(nobody) == []
     of_models = ["engines", f"engines/{engine_id}", "models", f"models/{model}"]
-    of_admins = ["people", *of_models, "groups", f"groups/{group.id}?q=a"]
+    of_admins = ["people", "audit?q=a", *of_models, "groups", f"groups/{group.id}?q=a"]
     for path in (
         *(f"/admin/{page}" for page in of_admins),
         "/settings",

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Form, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from backend.accounts import entrance, passwords, service, sessions
+from backend.accounts import entrance, passwords, service
 from backend.accounts.entrance import JOINING
 from backend.accounts.models import OneTimeLink, Purpose, Theme, User
 from backend.accounts.service import EmailTaken, LinkEnded
@@ -76,7 +76,7 @@ async def sign_out(request: Request, session: Session, settings: DeploymentSetti
     """Drafts and whatever a browser kept go, too, where browsers listen to that: over https, and on this machine."""
     token = request.cookies.get(SESSION.name(request))
     if token:
-        await sessions.close(session, token)
+        await entrance.sign_out(session, token)
     response = RedirectResponse("/login", status_code=303)
     SESSION.clear(request, response)
     if settings.is_https or settings.is_loopback:

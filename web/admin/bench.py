@@ -89,7 +89,7 @@ async def start(
     form: Annotated[SizeForm, Depends(_asked)],
 ) -> Response:
     try:
-        run_id = await bench.start(_deployment(form), _plan(form), viewer.id)
+        run_id = await bench.start(_deployment(form), _plan(form), viewer.id, request.state.actor)
     except BadInput as error:
         return await _page(request, session, status=error.status, form=form, errors=error.fields)
     except (Conflict, NotFound) as error:

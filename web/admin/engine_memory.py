@@ -4,15 +4,19 @@ from dataclasses import dataclass
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Form
+from fastapi import APIRouter, Depends, Form, Request
 from starlette.datastructures import URL
 from starlette.responses import RedirectResponse, Response
 
+from backend.audit import service as audit
+from backend.audit.acting import Actor, act_as
+from backend.audit.service import Action
+from backend.core.db import Sessions
 from backend.core.errors import Conflict, NotFound
 from backend.core.i18n import _
 from backend.engines.memory import Change
 from backend.engines.registry import Registry
-from web.dependencies import Models
+from web.dependencies import AllSessions, Models
 from web.forms import plain_form
 
 router = APIRouter(dependencies=[Depends(plain_form)])
@@ -31,19 +35,30 @@ class Question:
 
 @router.post("/admin/engines/{engine_id}/load")
 async def load(
-    engine_id: UUID, registry: Models, model: Annotated[str, Form()] = "", keep: Annotated[str, Form()] = ""
+    request: Request,
+    engine_id: UUID,
+    registry: Models,
+    sessions: AllSessions,
+    model: Annotated[str, Form()] = "",
+    keep: Annotated[str, Form()] = "",
 ) -> Response:
-    return await _begin(registry, engine_id, Change.KEEP if keep else Change.LOAD, model)
+    change = Change.KEEP if keep else Change.LOAD
+    return await _begin(registry, sessions, request.state.actor, engine_id, change, model)
 
 
 @router.post("/admin/engines/{engine_id}/unload")
 async def unload(
-    engine_id: UUID, registry: Models, model: Annotated[str, Form()] = "", sure: Annotated[str, Form()] = ""
+    request: Request,
+    engine_id: UUID,
+    registry: Models,
+    sessions: AllSessions,
+    model: Annotated[str, Form()] = "",
+    sure: Annotated[str, Form()] = "",
 ) -> Response:
     """Asks first where it could cut answers, or takes other models with it."""
     if not sure and question(registry, engine_id, model):
         return RedirectResponse(str(_address(engine_id).include_query_params(unload=model)), status_code=303)
-    return await _begin(registry, engine_id, Change.UNLOAD, model)
+    return await _begin(registry, sessions, request.state.actor, engine_id, Change.UNLOAD, model)
 
 
 def question(registry: Registry, engine_id: UUID, model: str) -> Question | None:
@@ -52,7 +67,9 @@ def question(registry: Registry, engine_id: UUID, model: str) -> Question | None
     return Question(model, sentence) if sentence else None
 
 
-async def _begin(registry: Registry, engine_id: UUID, change: Change, model: str) -> Response:
+async def _begin(
+    registry: Registry, sessions: Sessions, actor: Actor, engine_id: UUID, change: Change, model: str
+) -> Response:
     """Nobody waits until a large model is loaded: after some seconds the page says that it goes on."""
     memory = registry.memory(engine_id)
     if memory is None:
@@ -61,6 +78,13 @@ async def _begin(registry: Registry, engine_id: UUID, change: Change, model: str
     known = {deployment.upstream_name for deployment in engine.deployments} if engine else set()
     if memory.models is None or model not in known:
         raise NotFound(_("The engine has no such model, or cannot be told to load it."))
+    memory.require_idle()
+    # That it was asked for is recorded first: what could not be recorded is not begun. What came of it, the page says.
+    async with sessions.begin() as session:
+        act_as(session, actor)
+        asked = Action.ENGINE_UNLOAD if change is Change.UNLOAD else Action.ENGINE_LOAD
+        target = audit.Target("engine", engine_id, engine.name if engine else "")
+        await audit.record(session, asked, target, after={"model": model})
     memory.begin(change, model)
     await memory.until_quiet(_PATIENCE)
     return RedirectResponse(str(_address(engine_id)), status_code=303)

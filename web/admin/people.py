@@ -130,8 +130,8 @@ async def disable(request: Request, person: Person, user: CurrentUser, session: 
 
 
 @router.post("/admin/people/{person_id}/enable")
-async def enable(person: Person, user: CurrentUser) -> Response:
-    service.enable(person)
+async def enable(person: Person, user: CurrentUser, session: Session) -> Response:
+    await service.enable(session, person)
     return _done(person, user)
 
 
