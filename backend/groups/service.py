@@ -1,9 +1,9 @@
 """What admins change about groups. Every function runs in the caller's transaction, and tells all processes."""
 
-from typing import Final
+from collections.abc import Collection
 from uuid import UUID
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -15,10 +15,10 @@ from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.core.text import one_line, whole
 from backend.groups import queries
-from backend.groups.models import Group, GroupMember
+from backend.groups.models import Group, GroupMember, Origin
+from backend.groups.rights import CHANGED, Right
 
-#: What the processes hear when groups or their members have changed.
-CHANGED: Final = "groups"
+__all__ = ["CHANGED"]  # what the processes hear when groups or their members have changed
 
 #: A page lists them all, and a form has a box for each.
 MOST_GROUPS = 50
@@ -50,14 +50,34 @@ async def change(session: AsyncSession, group: Group, *, name: str, weight: str)
     await _flush(session)
 
 
+async def allow(session: AsyncSession, group: Group, rights: Collection[Right]) -> None:
+    """What its members may do, whatever everybody may."""
+    group.rights = [right.value for right in Right if right in rights]
+    await _flush(session)
+
+
+async def put_into(session: AsyncSession, group: Group, parent: Group | None) -> None:
+    """Its members count as members of `parent` from now on. Raises BadInput where it would be more than one level."""
+    _require_by_hand(group)
+    if parent is not None and parent.id == group.id:
+        raise BadInput(itself := _("A group cannot lie in itself."), fields={"parent": itself})
+    group.parent_id = parent.id if parent else None
+    deep = _("Groups lie one level deep: neither may that one lie in another, nor this one have groups in it.")
+    with broken(fk_groups_parent=BadInput(deep, fields={"parent": deep})):
+        await _flush(session)
+
+
 async def remove(session: AsyncSession, group: Group) -> None:
-    """Its members lose what they were allowed through it; they themselves stay."""
+    """Its members lose what they were allowed through it; they themselves stay, and so do groups in it."""
+    _require_by_hand(group)
+    await session.execute(update(Group).where(Group.parent_id == group.id).values(parent_id=None))
     await session.execute(delete(Group).where(Group.id == group.id))
     await notify(session, CHANGED, {})
 
 
 async def add_member(session: AsyncSession, group: Group, person: User) -> None:
     """Somebody who is in it already stays in it."""
+    _require_by_hand(group)
     member = insert(GroupMember).values(group_id=group.id, user_id=person.id).on_conflict_do_nothing()
     gone = NotFound(_("It was deleted in the meantime, so nothing was done."))
     with broken(fk_group_members_group_id=gone, fk_group_members_user_id=gone):
@@ -67,8 +87,21 @@ async def add_member(session: AsyncSession, group: Group, person: User) -> None:
 
 async def remove_member(session: AsyncSession, group: Group, person: User) -> None:
     """Somebody who is not in it was perhaps removed a moment ago."""
-    await session.execute(delete(GroupMember).where(GroupMember.group_id == group.id, GroupMember.user_id == person.id))
+    row = await session.get(GroupMember, (group.id, person.id), with_for_update=True)
+    if row is None:
+        return
+    if row.source is Origin.DIRECTORY:
+        sentence = _("{name} was put into this group by the directory, and has to be taken out of it there.")
+        raise Conflict(sentence.format(name=person.name))
+    await session.delete(row)
+    await session.flush()
     await notify(session, CHANGED, {})
+
+
+def _require_by_hand(group: Group) -> None:
+    """Raise Conflict for what the directory would put right again."""
+    if group.source is Origin.DIRECTORY:
+        raise Conflict(_("{name} comes from the directory: who is in it is said there.").format(name=group.name))
 
 
 async def find(session: AsyncSession, group_id: UUID) -> Group:
