@@ -33,6 +33,7 @@ from backend.engines.models import DefaultModel, Deployment, Engine, Model, Mode
 from backend.files.models import Blob, File, FileChunk, Kind
 from backend.groups.models import Group, GroupMember
 from backend.keys.models import ApiKey
+from backend.privacy.models import Erasure, Export
 from backend.usage.models import Cause, UsageRecord
 from tests.conftest import plain
 
@@ -86,6 +87,7 @@ def populate(url: str) -> tuple[UUID, UUID]:
                 group,
                 Setting(name="company", value="Acme"),
                 OneTimeLink(purpose=Purpose.RESET, user_id=bob.id, token_digest=b"1" * 32, expires_at=now()),
+                Erasure(person_id=new_id(), by_id=new_id(), removed={"users": 1}, kept={}),
                 SignInThrottle(account=b"2" * 32, failures=1, last_failure_at=now()),
             ]
         )
@@ -114,6 +116,7 @@ def _give_a_history(session: Session, person: User, model: Model, engine: Engine
             user_agent="test",
         )
     )
+    session.add(Export(user_id=person.id))
     session.add(ApiKey(owner_id=person.id, name="Notebook", digest=person.id.bytes * 2, hint="abcd"))
     chat = Conversation(
         id=new_id(),

@@ -189,7 +189,7 @@ class PolicyBroken(Exception):
 
 def check(routes: Iterable[BaseRoute]) -> None:
     """Raise PolicyBroken unless every route has a row and every row a route."""
-    found = set(_keys(routes))
+    found = set(rows_of(routes))
     missing, idle = found - POLICY.keys(), POLICY.keys() - found
     idle |= (RIGHTS.keys() | SCOPES.keys()) - POLICY.keys()
     if missing or idle:
@@ -250,11 +250,11 @@ async def find_login(request: Request) -> Login | None:
     return login
 
 
-def _keys(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+def rows_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
     """Of the routers as they were written: to ask FastAPI for its own view of them would take most of the start."""
     for route in routes:
         if included := getattr(route, "original_router", None):
-            yield from _keys(included.routes)
+            yield from rows_of(included.routes)
         elif isinstance(route, Mount):
             yield "GET", route.path
         elif isinstance(route, Route):

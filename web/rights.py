@@ -18,9 +18,9 @@ class NotAllowed(Forbidden):
 
 
 def rights_of(request: Request) -> frozenset[Right]:
-    """Of the viewer, without asking the database; nobody may anything."""
-    viewer = getattr(request.state, "viewer", None)
-    rights: frozenset[Right] = request.state.registry.rights_of(viewer.id) if viewer else frozenset()
+    """Of the viewer, without asking the database; nobody may anything, nor anybody before it is known what they may."""
+    viewer, registry = getattr(request.state, "viewer", None), getattr(request.state, "registry", None)
+    rights: frozenset[Right] = registry.rights_of(viewer.id) if viewer and registry else frozenset()
     return rights
 
 

@@ -42,7 +42,7 @@ class Right(StrEnum):
     DELETE = "delete"
     OWN_MODEL = "own_model"
     NAME = "name"
-    PASSWORD = "password"
+    PASSWORD = "password"  # noqa: S105 - the word for it
     EXPORT = "export"
     LEAVE = "leave"
 
@@ -108,7 +108,7 @@ def decide(
 
 
 def fixed(settings: Settings) -> dict[Right, bool]:
-    """What the deployment says for everybody. Raises BadInput for a word that is no right, and for one in both lists."""
+    """What the deployment says for everybody. Raises BadInput for what is no right, and for what is in both lists."""
     found: dict[Right, bool] = {}
     for name, words, allowed in (
         ("PARLEY_EVERYBODY_MAY", settings.everybody_may, True),

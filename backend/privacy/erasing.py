@@ -4,7 +4,6 @@ What they used stays counted, without saying that it was they. It happens in one
 there is no certificate of what was not done. Before, it can be looked at (`preview`), and nothing is changed by that.
 """
 
-import asyncio
 from typing import Final
 from uuid import UUID
 
@@ -64,7 +63,6 @@ async def find(session: AsyncSession, erasure_id: UUID) -> Erasure:
 async def _remove_conversations(session: AsyncSession, person_id: UUID) -> None:
     """Bit by bit, because there may be more than one statement can take along in its time."""
     some = select(Conversation.id).where(Conversation.owner_id == person_id).limit(_AT_A_TIME)
-    while (
-        await session.scalars(delete(Conversation).where(Conversation.id.in_(some)).returning(Conversation.id))
-    ).all():
-        await asyncio.sleep(0)
+    removed = delete(Conversation).where(Conversation.id.in_(some)).returning(Conversation.id)
+    while (await session.scalars(removed)).all():
+        pass

@@ -39,7 +39,7 @@ from backend.usage.models import UsageRecord
 MOST_AN_HOUR: Final = 6
 
 _HIDDEN: Final = frozenset(
-    {"password_hash", "digest", "token_digest", "owner_id", "user_id", "attempt", "heartbeat_at"}
+    {"password_hash", "digest", "token_digest", "owner_id", "user_id", "attempt", "heartbeat_at", "send_key"}
 )
 _AT_A_TIME: Final = 500  # rows of the ledger
 
@@ -82,7 +82,7 @@ class _Sink:
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes, /) -> int:
         self._pieces.append(bytes(data))
         return len(data)
 

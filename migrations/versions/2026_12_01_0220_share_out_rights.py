@@ -72,7 +72,9 @@ def _let_groups_allow_more() -> None:
 
 
 def _limit_keys() -> None:
-    scopes = sa.Column("scopes", postgresql.ARRAY(sa.String(20)), server_default="{models,chat}", nullable=False)
+    scopes: sa.Column[list[str]] = sa.Column(
+        "scopes", postgresql.ARRAY(sa.String(20)), server_default="{models,chat}", nullable=False
+    )
     op.add_column("api_keys", scopes)
     op.add_column("api_keys", sa.Column("model_ids", postgresql.ARRAY(sa.Uuid()), nullable=True))
     op.create_check_constraint(op.f("ck_api_keys_scopes"), "api_keys", "scopes <@ ARRAY['models', 'chat']::varchar[]")

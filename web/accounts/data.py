@@ -7,7 +7,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from backend.accounts import service as accounts
-from backend.accounts.models import User
 from backend.audit.acting import act_as, actor_of
 from backend.core.clock import now
 from backend.core.db import Session
@@ -23,8 +22,8 @@ router = APIRouter(dependencies=[Depends(plain_form)])
 
 
 @router.get("/settings/data")
-async def data(request: Request, user: OwnRow, session: Session) -> HTMLResponse:
-    return await _page(request, session, user)
+async def data(request: Request, session: Session) -> HTMLResponse:
+    return await _page(request, session)
 
 
 @router.post("/settings/data/export")
@@ -58,14 +57,14 @@ async def delete(
     except AppError as error:
         wrong = error.fields if isinstance(error, BadInput) else {"address": str(error)}
         async with sessions.as_person(user.id) as again:
-            return await _page(request, again, user, status=error.status, errors=wrong)
+            return await _page(request, again, status=error.status, errors=wrong)
     response = RedirectResponse("/login", status_code=303)
     SESSION.clear(request, response)
     return response
 
 
 async def _page(
-    request: Request, session: AsyncSession, user: User, *, status: int = 200, errors: dict[str, str] | None = None
+    request: Request, session: AsyncSession, *, status: int = 200, errors: dict[str, str] | None = None
 ) -> HTMLResponse:
     return page(
         request,
