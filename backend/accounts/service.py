@@ -11,6 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from backend.accounts import passwords, queries, sessions, throttle
 from backend.accounts.models import Area, OneTimeLink, Purpose, Role, Theme, User, normal_email
 from backend.accounts.passwords import Passwords
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core import locks
 from backend.core.bus import notify
 from backend.core.clock import now
@@ -114,6 +116,9 @@ async def change_role(session: AsyncSession, person: User, role: Role, areas: Co
         return
     if person.is_admin and role is not Role.ADMIN:
         await _keep_an_admin(session, person)
+    before = {"role": person.role, "areas": person.areas}
+    told = {"before": before, "after": {"role": role, "areas": kept}}
+    await audit.record(session, Action.ROLE_CHANGED, Target("person", person.id), **told)
     person.role, person.areas = role, kept
     await sessions.close_all_of(session, person.id)
 

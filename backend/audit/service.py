@@ -14,6 +14,14 @@ class Action(StrEnum):
     SIGNED_IN = "session.opened"
     SIGN_IN_FAILED = "session.refused"
 
+    ROLE_CHANGED = "person.role_changed"
+    PERSON_ERASED = "person.erased"
+    DATA_EXPORTED = "person.exported"
+
+    GROUP_CHANGED = "group.changed"
+
+    POLICY_CHANGED = "policy.changed"
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -15,6 +15,8 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core import stored
 from backend.core.bus import notify
 from backend.core.errors import BadInput
@@ -145,8 +147,15 @@ async def choose(session: AsyncSession, settings: Settings, wished: frozenset[Ri
     """What everybody may do from now on; what the deployment fixes stays as it is. All processes are told."""
     chosen = {right.value: right in wished for right in Right if right not in fixed(settings)}
     kept: dict[str, bool] = await stored.read(session, _STORED, {})
+    if changed := {word: allowed for word, allowed in chosen.items() if _before(kept, word) != allowed}:
+        before = {word: _before(kept, word) for word in changed}
+        await audit.record(session, Action.POLICY_CHANGED, Target("policy"), before=before, after=changed)
     await stored.write(session, _STORED, kept | chosen)
     await notify(session, CHANGED, {})
+
+
+def _before(kept: Mapping[str, bool], word: str) -> bool:
+    return kept.get(word, Right(word) in AS_IT_COMES)
 
 
 async def read(session: AsyncSession, settings: Settings) -> Rights:

@@ -8,6 +8,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts.models import User
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core.bus import notify
 from backend.core.db import broken
 from backend.core.errors import BadInput, Conflict, NotFound
@@ -52,7 +54,9 @@ async def change(session: AsyncSession, group: Group, *, name: str, weight: str)
 
 async def allow(session: AsyncSession, group: Group, rights: Collection[Right]) -> None:
     """What its members may do, whatever everybody may."""
-    group.rights = [right.value for right in Right if right in rights]
+    allowed = [right.value for right in Right if right in rights]
+    await _record(session, group, "rights", group.rights, allowed)
+    group.rights = allowed
     await _flush(session)
 
 
@@ -61,6 +65,7 @@ async def put_into(session: AsyncSession, group: Group, parent: Group | None) ->
     _require_by_hand(group)
     if parent is not None and parent.id == group.id:
         raise BadInput(itself := _("A group cannot lie in itself."), fields={"parent": itself})
+    await _record(session, group, "parent", group.parent_id, parent.id if parent else None)
     group.parent_id = parent.id if parent else None
     deep = _("Groups lie one level deep: neither may that one lie in another, nor this one have groups in it.")
     with broken(fk_groups_parent=BadInput(deep, fields={"parent": deep})):
@@ -96,6 +101,12 @@ async def remove_member(session: AsyncSession, group: Group, person: User) -> No
     await session.delete(row)
     await session.flush()
     await notify(session, CHANGED, {})
+
+
+async def _record(session: AsyncSession, group: Group, what: str, before: object, after: object) -> None:
+    if before != after:
+        target = Target("group", group.id, group.name)
+        await audit.record(session, Action.GROUP_CHANGED, target, before={what: before}, after={what: after})
 
 
 def _require_by_hand(group: Group) -> None:

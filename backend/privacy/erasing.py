@@ -12,6 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import service as accounts, throttle
 from backend.accounts.models import User, normal_email
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.conversations.models import Conversation
 from backend.core.db import Sessions
 from backend.core.errors import BadInput, NotFound
@@ -49,6 +51,8 @@ async def erase(session: AsyncSession, person: User, by_id: UUID) -> Erasure:
     session.expunge(person)
     certificate = Erasure(person_id=person.id, by_id=by_id, removed=counts.removed, kept=counts.kept)
     session.add(certificate)
+    removed = {"removed": counts.removed, "kept": counts.kept}
+    await audit.record(session, Action.PERSON_ERASED, Target("person", person.id), after=removed)
     await session.flush()
     return certificate
 

@@ -24,6 +24,8 @@ from sqlalchemy.orm import joinedload
 
 from backend.accounts import queries as people
 from backend.accounts.models import LoginSession, User
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.conversations.models import Conversation, Message
 from backend.core.clock import now
 from backend.core.db import Base, Sessions
@@ -57,6 +59,7 @@ async def note(session: AsyncSession, person_id: UUID) -> None:
         sentence = _("You have taken your data along {count} times within an hour. Try again in {minutes} minutes.")
         raise TooMany(sentence.format(count=count, minutes=wait // 60 + 1), retry_after=wait)
     session.add(Export(user_id=person_id))
+    await audit.record(session, Action.DATA_EXPORTED, Target("person", person_id))
     await session.flush()
 
 
