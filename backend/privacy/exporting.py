@@ -92,6 +92,9 @@ class _Sink:
     def flush(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def taken(self) -> bytes:
         found, self._pieces = b"".join(self._pieces), []
         return found

@@ -1,7 +1,9 @@
 """Administration: areas, what one person may and sees, keys of others, erasing."""
 
 import asyncio
+import io
 import json
+import zipfile
 
 import psycopg
 import pytest
@@ -218,9 +220,6 @@ async def test_groups_lie_one_level_deep_and_what_a_directory_says_stays(
 async def test_a_person_takes_everything_along_and_leaves_where_that_is_allowed(
     site: Site, browser: OpenBrowser, db: Sessions, alice: User, bob: User
 ) -> None:
-    import io
-    import zipfile
-
     model = (await site.until_offered("fake-8b"))["fake-8b"]
     page, other = await browser(alice), await browser(bob)
     await page.send("A secret of Alice", model=model)
@@ -242,7 +241,7 @@ async def test_a_person_takes_everything_along_and_leaves_where_that_is_allowed(
     with zipfile.ZipFile(io.BytesIO(taken.content)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     chats = [json.loads(line) for line in files["conversations.jsonl"].splitlines()]
-    assert [message["text"] for message in chats[0]["messages"]][0] == "A secret of Alice"
+    assert chats[0]["messages"][0]["text"] == "A secret of Alice"
     assert [content for name, content in files.items() if name.startswith("files/")] == [b"What Alice attached"]
     assert b"Bob" not in b"".join(files.values())
     assert b"password" not in files["about.json"]
