@@ -37,7 +37,7 @@ from backend.files.extracting import Extractor
 from backend.ops import health
 from backend.usage.ledger import Ledger
 from web import errors, policy
-from web.accounts import keys as key_pages, routes as account_pages
+from web.accounts import data as data_pages, keys as key_pages, routes as account_pages
 from web.admin import (
     audit as audit_pages,
     bench as bench_pages,
@@ -45,9 +45,12 @@ from web.admin import (
     engine as engine_page,
     engine_memory,
     engines as engine_pages,
+    everybody as policy_pages,
     groups as group_pages,
     models as model_pages,
     people as people_pages,
+    person as person_pages,
+    start as admin_start,
     trial as trial_pages,
 )
 from web.api import routes as api
@@ -114,10 +117,14 @@ def create_app(
         reports,
         account_pages.router,
         key_pages.router,
+        data_pages.router,
         api.router,
         chat_pages.router,
         file_pages.router,
+        admin_start.router,
         people_pages.router,
+        person_pages.router,
+        policy_pages.router,
         group_pages.router,
         model_pages.router,
         trial_pages.router,

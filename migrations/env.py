@@ -15,6 +15,7 @@ import backend.engines.models
 import backend.files.models
 import backend.groups.models
 import backend.keys.models
+import backend.privacy.models
 import backend.usage.models  # noqa: F401 - importing the models fills the metadata
 from backend.core.db import Base
 from backend.core.locks import key_of

@@ -35,6 +35,7 @@ from backend.engines.models import DefaultModel, Deployment, Engine, Model, Mode
 from backend.files.models import Blob, File, FileChunk, Kind
 from backend.groups.models import Group, GroupMember
 from backend.keys.models import ApiKey
+from backend.privacy.models import Erasure, Export
 from backend.usage.models import Cause, UsageRecord
 from tests.conftest import plain
 
@@ -101,6 +102,7 @@ def populate(url: str) -> tuple[UUID, UUID]:
                 ),
                 AuditAnchor(number=1, mac=b"4" * 32, key_id=b"1234", signature=b"6" * 32),
                 OneTimeLink(purpose=Purpose.RESET, user_id=bob.id, token_digest=b"1" * 32, expires_at=now()),
+                Erasure(person_id=new_id(), by_id=new_id(), removed={"users": 1}, kept={}),
                 SignInThrottle(account=b"2" * 32, failures=1, last_failure_at=now()),
             ]
         )
@@ -129,6 +131,7 @@ def _give_a_history(session: Session, person: User, model: Model, engine: Engine
             user_agent="test",
         )
     )
+    session.add(Export(user_id=person.id))
     session.add(ApiKey(owner_id=person.id, name="Notebook", digest=person.id.bytes * 2, hint="abcd"))
     chat = Conversation(
         id=new_id(),

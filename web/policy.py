@@ -6,23 +6,42 @@ loaded (`web/chat/dependencies.py`), and a stranger gets 404 from there.
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import Final
 
 from fastapi import Request
 from starlette.routing import BaseRoute, Mount, Route
 
+from backend.accounts.models import Area
 from backend.audit.acting import Actor, Via
 from backend.core.errors import NotFound, NotSignedIn
 from backend.core.i18n import _
+from backend.groups.rights import Right
+from backend.keys.models import Scope
+from web import rights
+from web.api.errors import OutOfScope
 from web.cookies import SESSION
 from web.logins import Login
+from web.viewer import Viewer
 
 
 class Access(Enum):
     PUBLIC = "anybody"
     SIGNED_IN = "anybody who is signed in"
-    ADMIN = "administrators; for others the page is not there"
+    ADMINISTRATION = "whoever administers anything; for others the page is not there, and so with those below"
+    PEOPLE = "who administers people and groups"
+    MODELS = "who administers models and engines"
+    USAGE = "who administers usage"
+    AUDIT = "who administers audit and policy"
+    ADMIN = "who administers everything"
     KEY = "programs with an API key, in the name of its person; a cookie is not looked at"
 
+
+_AREAS: Final = {
+    Access.PEOPLE: Area.PEOPLE,
+    Access.MODELS: Area.MODELS,
+    Access.USAGE: Area.USAGE,
+    Access.AUDIT: Area.AUDIT,
+}
 
 POLICY: dict[tuple[str, str], Access] = {
     ("GET", "/healthz"): Access.PUBLIC,
@@ -64,6 +83,9 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/settings/theme"): Access.SIGNED_IN,
     ("POST", "/settings/password"): Access.SIGNED_IN,
     ("POST", "/settings/model"): Access.SIGNED_IN,
+    ("GET", "/settings/data"): Access.SIGNED_IN,
+    ("POST", "/settings/data/export"): Access.SIGNED_IN,
+    ("POST", "/settings/data/delete"): Access.SIGNED_IN,
     ("GET", "/settings/keys"): Access.SIGNED_IN,
     ("POST", "/settings/keys"): Access.SIGNED_IN,
     ("POST", "/settings/keys/{key_id}/revoke"): Access.SIGNED_IN,
@@ -72,60 +94,97 @@ POLICY: dict[tuple[str, str], Access] = {
     ("GET", "/v1/models/{model_id}"): Access.KEY,
     ("POST", "/v1/chat/completions"): Access.KEY,
     # Administration
-    ("GET", "/admin"): Access.ADMIN,
-    ("GET", "/admin/people"): Access.ADMIN,
-    ("POST", "/admin/people"): Access.ADMIN,
-    ("POST", "/admin/people/{person_id}/link"): Access.ADMIN,
+    ("GET", "/admin"): Access.ADMINISTRATION,
+    ("GET", "/admin/people"): Access.PEOPLE,
+    ("POST", "/admin/people"): Access.PEOPLE,
+    ("GET", "/admin/people/{person_id}"): Access.PEOPLE,
+    ("POST", "/admin/people/{person_id}/areas"): Access.ADMIN,
+    ("POST", "/admin/people/{person_id}/keys/{key_id}/revoke"): Access.PEOPLE,
+    ("GET", "/admin/people/{person_id}/erase"): Access.PEOPLE,
+    ("POST", "/admin/people/{person_id}/erase"): Access.PEOPLE,
+    ("GET", "/admin/erasures/{erasure_id}"): Access.PEOPLE,
+    ("GET", "/admin/erasures/{erasure_id}/record"): Access.PEOPLE,
+    ("GET", "/admin/policy"): Access.AUDIT,
+    ("POST", "/admin/policy"): Access.AUDIT,
+    ("POST", "/admin/people/{person_id}/link"): Access.PEOPLE,
     ("POST", "/admin/people/{person_id}/role"): Access.ADMIN,
-    ("POST", "/admin/people/{person_id}/disable"): Access.ADMIN,
-    ("POST", "/admin/people/{person_id}/enable"): Access.ADMIN,
-    ("GET", "/admin/engines"): Access.ADMIN,
-    ("POST", "/admin/engines"): Access.ADMIN,
-    ("POST", "/admin/engines/test"): Access.ADMIN,
-    ("GET", "/admin/engines/{engine_id}"): Access.ADMIN,
-    ("POST", "/admin/engines/{engine_id}"): Access.ADMIN,
-    ("POST", "/admin/engines/{engine_id}/test"): Access.ADMIN,
-    ("POST", "/admin/engines/{engine_id}/drain"): Access.ADMIN,
-    ("POST", "/admin/engines/{engine_id}/undrain"): Access.ADMIN,
-    ("POST", "/admin/engines/{engine_id}/load"): Access.ADMIN,
-    ("POST", "/admin/engines/{engine_id}/unload"): Access.ADMIN,
-    ("POST", "/admin/engines/{engine_id}/enable"): Access.ADMIN,
-    ("POST", "/admin/engines/{engine_id}/disable"): Access.ADMIN,
-    ("POST", "/admin/engines/{engine_id}/remove"): Access.ADMIN,
-    ("POST", "/admin/deployments/{deployment_id}/publish"): Access.ADMIN,
-    ("POST", "/admin/deployments/{deployment_id}/leave"): Access.ADMIN,
-    ("POST", "/admin/models/{model_id}/unpublish"): Access.ADMIN,
-    ("GET", "/admin/bench"): Access.ADMIN,
-    ("POST", "/admin/bench"): Access.ADMIN,
-    ("GET", "/admin/bench/{run_id}"): Access.ADMIN,
-    ("GET", "/admin/bench/{run_id}/record"): Access.ADMIN,
-    ("GET", "/admin/bench/{run_id}/picture"): Access.ADMIN,
-    ("POST", "/admin/bench/{run_id}/cancel"): Access.ADMIN,
-    ("POST", "/admin/bench/{run_id}/delete"): Access.ADMIN,
-    ("GET", "/admin/capacity"): Access.ADMIN,
-    ("GET", "/admin/models"): Access.ADMIN,
-    ("POST", "/admin/models"): Access.ADMIN,
-    ("GET", "/admin/models/{model_id}"): Access.ADMIN,
-    ("POST", "/admin/models/{model_id}"): Access.ADMIN,
-    ("POST", "/admin/models/{model_id}/move"): Access.ADMIN,
-    ("POST", "/admin/models/{model_id}/publish"): Access.ADMIN,
-    ("POST", "/admin/models/{model_id}/trial"): Access.ADMIN,
-    ("POST", "/admin/models/{model_id}/promote"): Access.ADMIN,
-    ("POST", "/admin/models/{model_id}/roll-back"): Access.ADMIN,
-    ("POST", "/admin/deployments/{deployment_id}/try"): Access.ADMIN,
-    ("POST", "/admin/deployments/{deployment_id}/restore"): Access.ADMIN,
-    ("POST", "/admin/deployments/{deployment_id}/pin"): Access.ADMIN,
-    ("POST", "/admin/deployments/{deployment_id}/unpin"): Access.ADMIN,
-    ("GET", "/admin/audit"): Access.ADMIN,
-    ("GET", "/admin/audit/export"): Access.ADMIN,
-    ("GET", "/admin/groups"): Access.ADMIN,
-    ("POST", "/admin/groups"): Access.ADMIN,
-    ("GET", "/admin/groups/{group_id}"): Access.ADMIN,
-    ("POST", "/admin/groups/{group_id}"): Access.ADMIN,
-    ("POST", "/admin/groups/{group_id}/remove"): Access.ADMIN,
-    ("POST", "/admin/groups/{group_id}/members/{person_id}/add"): Access.ADMIN,
-    ("POST", "/admin/groups/{group_id}/members/{person_id}/remove"): Access.ADMIN,
+    ("POST", "/admin/people/{person_id}/disable"): Access.PEOPLE,
+    ("POST", "/admin/people/{person_id}/enable"): Access.PEOPLE,
+    ("GET", "/admin/engines"): Access.MODELS,
+    ("POST", "/admin/engines"): Access.MODELS,
+    ("POST", "/admin/engines/test"): Access.MODELS,
+    ("GET", "/admin/engines/{engine_id}"): Access.MODELS,
+    ("POST", "/admin/engines/{engine_id}"): Access.MODELS,
+    ("POST", "/admin/engines/{engine_id}/test"): Access.MODELS,
+    ("POST", "/admin/engines/{engine_id}/drain"): Access.MODELS,
+    ("POST", "/admin/engines/{engine_id}/undrain"): Access.MODELS,
+    ("POST", "/admin/engines/{engine_id}/load"): Access.MODELS,
+    ("POST", "/admin/engines/{engine_id}/unload"): Access.MODELS,
+    ("POST", "/admin/engines/{engine_id}/enable"): Access.MODELS,
+    ("POST", "/admin/engines/{engine_id}/disable"): Access.MODELS,
+    ("POST", "/admin/engines/{engine_id}/remove"): Access.MODELS,
+    ("POST", "/admin/deployments/{deployment_id}/publish"): Access.MODELS,
+    ("POST", "/admin/deployments/{deployment_id}/leave"): Access.MODELS,
+    ("POST", "/admin/models/{model_id}/unpublish"): Access.MODELS,
+    ("GET", "/admin/bench"): Access.MODELS,
+    ("POST", "/admin/bench"): Access.MODELS,
+    ("GET", "/admin/bench/{run_id}"): Access.MODELS,
+    ("GET", "/admin/bench/{run_id}/record"): Access.MODELS,
+    ("GET", "/admin/bench/{run_id}/picture"): Access.MODELS,
+    ("POST", "/admin/bench/{run_id}/cancel"): Access.MODELS,
+    ("POST", "/admin/bench/{run_id}/delete"): Access.MODELS,
+    ("GET", "/admin/capacity"): Access.MODELS,
+    ("GET", "/admin/models"): Access.MODELS,
+    ("POST", "/admin/models"): Access.MODELS,
+    ("GET", "/admin/models/{model_id}"): Access.MODELS,
+    ("POST", "/admin/models/{model_id}"): Access.MODELS,
+    ("POST", "/admin/models/{model_id}/move"): Access.MODELS,
+    ("POST", "/admin/models/{model_id}/publish"): Access.MODELS,
+    ("POST", "/admin/models/{model_id}/trial"): Access.MODELS,
+    ("POST", "/admin/models/{model_id}/promote"): Access.MODELS,
+    ("POST", "/admin/models/{model_id}/roll-back"): Access.MODELS,
+    ("POST", "/admin/deployments/{deployment_id}/try"): Access.MODELS,
+    ("POST", "/admin/deployments/{deployment_id}/restore"): Access.MODELS,
+    ("POST", "/admin/deployments/{deployment_id}/pin"): Access.MODELS,
+    ("POST", "/admin/deployments/{deployment_id}/unpin"): Access.MODELS,
+    ("GET", "/admin/audit"): Access.AUDIT,
+    ("GET", "/admin/audit/export"): Access.AUDIT,
+    ("GET", "/admin/groups"): Access.PEOPLE,
+    ("POST", "/admin/groups"): Access.PEOPLE,
+    ("GET", "/admin/groups/{group_id}"): Access.PEOPLE,
+    ("POST", "/admin/groups/{group_id}"): Access.PEOPLE,
+    ("POST", "/admin/groups/{group_id}/rights"): Access.PEOPLE,
+    ("POST", "/admin/groups/{group_id}/parent"): Access.PEOPLE,
+    ("POST", "/admin/groups/{group_id}/remove"): Access.PEOPLE,
+    ("POST", "/admin/groups/{group_id}/members/{person_id}/add"): Access.PEOPLE,
+    ("POST", "/admin/groups/{group_id}/members/{person_id}/remove"): Access.PEOPLE,
 }
+
+
+RIGHTS: Final[dict[tuple[str, str], Right]] = {
+    ("POST", "/files"): Right.UPLOAD,
+    ("POST", "/chat/{conversation_id}/title"): Right.RENAME,
+    ("POST", "/chat/{conversation_id}/delete"): Right.DELETE,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/delete"): Right.DELETE,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/rate"): Right.RATE,
+    ("POST", "/chat/{conversation_id}/messages/{message_id}/fork"): Right.FORK,
+    ("POST", "/settings/model"): Right.OWN_MODEL,
+    ("POST", "/settings/password"): Right.PASSWORD,
+    ("POST", "/settings/keys"): Right.API,
+    ("POST", "/settings/data/export"): Right.EXPORT,
+    ("POST", "/settings/data/delete"): Right.LEAVE,
+    ("GET", "/v1/models"): Right.API,
+    ("GET", "/v1/models/{model_id}"): Right.API,
+    ("POST", "/v1/chat/completions"): Right.API,
+}
+"""Which right a route needs besides (`backend/groups/rights.py`). What depends on the form is required by the route."""
+
+SCOPES: Final[dict[tuple[str, str], Scope]] = {
+    ("GET", "/v1/models"): Scope.MODELS,
+    ("GET", "/v1/models/{model_id}"): Scope.MODELS,
+    ("POST", "/v1/chat/completions"): Scope.CHAT,
+}
+"""What a key must be for. A route for keys without a row lets none in."""
 
 
 class PolicyBroken(Exception):
@@ -134,10 +193,13 @@ class PolicyBroken(Exception):
 
 def check(routes: Iterable[BaseRoute]) -> None:
     """Raise PolicyBroken unless every route has a row and every row a route."""
-    found = set(_keys(routes))
+    found = set(rows_of(routes))
     missing, idle = found - POLICY.keys(), POLICY.keys() - found
+    idle |= (RIGHTS.keys() | SCOPES.keys()) - POLICY.keys()
     if missing or idle:
         raise PolicyBroken(f"without a row: {sorted(missing)}; without a route: {sorted(idle)}")
+    if unscoped := {key for key, access in POLICY.items() if access is Access.KEY} - SCOPES.keys():
+        raise PolicyBroken(f"without a scope: {sorted(unscoped)}")
 
 
 async def authorize(request: Request) -> None:
@@ -147,7 +209,8 @@ async def authorize(request: Request) -> None:
     Where anybody may come nobody is looked up. A health check needs no database for that, and a sign-in holds no
     connection while its password is hashed, however many cookies are sent along.
     """
-    access = POLICY.get((_method(request.method), request.scope["route"].path))
+    key = _method(request.method), request.scope["route"].path
+    access = POLICY.get(key)
     if access is None:
         raise NotFound(_("There is no page here."))
     request.state.login = request.state.viewer = request.state.acts_for = None
@@ -159,6 +222,10 @@ async def authorize(request: Request) -> None:
         request.state.caller = caller = await request.state.callers.of(request.headers)
         request.state.acts_for = caller.person_id
         request.state.actor = Actor(Via.KEY, caller.person_id, address)
+        if SCOPES.get(key) not in caller.scopes:
+            raise OutOfScope(_("This key is not for that. Its owner can make one that is."))
+        if key in RIGHTS and RIGHTS[key] not in request.state.registry.rights_of(caller.person_id):
+            raise OutOfScope(_("The API is switched off for this account."))
         return
     login = await find_login(request)
     if login is None:
@@ -167,8 +234,19 @@ async def authorize(request: Request) -> None:
     request.state.viewer = login.viewer
     request.state.acts_for = login.viewer.id
     request.state.actor = Actor(Via.BROWSER, login.viewer.id, address)
-    if access is Access.ADMIN and not login.viewer.is_admin:
+    if access is not Access.SIGNED_IN and not _administers(login.viewer, access):
         raise NotFound(_("There is no page here."))
+    if key in RIGHTS:
+        rights.require(request, RIGHTS[key])
+
+
+def _administers(viewer: Viewer, access: Access) -> bool:
+    """An access that is in neither of the tables lets nobody in."""
+    if access is Access.ADMINISTRATION:
+        return bool(viewer.areas)
+    if access is Access.ADMIN:
+        return viewer.is_admin
+    return _AREAS.get(access) in viewer.areas
 
 
 async def find_login(request: Request) -> Login | None:
@@ -180,11 +258,11 @@ async def find_login(request: Request) -> Login | None:
     return login
 
 
-def _keys(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+def rows_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
     """Of the routers as they were written: to ask FastAPI for its own view of them would take most of the start."""
     for route in routes:
         if included := getattr(route, "original_router", None):
-            yield from _keys(included.routes)
+            yield from rows_of(included.routes)
         elif isinstance(route, Mount):
             yield "GET", route.path
         elif isinstance(route, Route):

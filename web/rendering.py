@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse
 
 from backend.core.i18n import _, ngettext
 from backend.files.names import human_size
+from web.rights import rights_of
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -85,6 +86,7 @@ def render(request: Request, template: str, **context: Any) -> Markup:
             path=request.url.path,
             zone=zone_of(request),
             limits=getattr(request.state, "limits", None),
+            may=rights_of(request),
             **context,
         )
     )

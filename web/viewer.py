@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 from uuid import UUID
 
-from backend.accounts.models import LoginSession, Theme
+from backend.accounts.models import Area, LoginSession, Theme
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,8 @@ class Viewer:
     id: UUID
     name: str
     email: str
-    is_admin: bool
+    is_admin: bool  # of everything
+    areas: frozenset[Area]  # of the administration
     initials: str
     theme: Theme
     zones: tuple[str | None, ...]  # names of time zones, the first that is known holds
@@ -25,6 +26,7 @@ class Viewer:
             name=user.name,
             email=user.email,
             is_admin=user.is_admin,
+            areas=user.administers,
             initials=user.initials,
             theme=user.theme,
             zones=(user.time_zone, login.time_zone),

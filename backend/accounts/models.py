@@ -4,7 +4,8 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKey, LargeBinary, String
+from sqlalchemy import CheckConstraint, ForeignKey, LargeBinary, String, text
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from backend.core.db import Base, Row, words
@@ -14,6 +15,15 @@ from backend.core.text import clean
 class Role(StrEnum):
     ADMIN = "admin"
     MEMBER = "member"
+
+
+class Area(StrEnum):
+    """What an administrator may be given of the administration."""
+
+    PEOPLE = "people"  # and groups
+    MODELS = "models"  # and engines, measurements, capacity
+    USAGE = "usage"
+    AUDIT = "audit"  # and what everybody may do
 
 
 class Theme(StrEnum):
@@ -35,12 +45,18 @@ def normal_email(email: str) -> str:
 
 class User(Row):
     __tablename__ = "users"
-    # One account per address however it is spelt: the rule lives here, not in code.
-    __table_args__ = (CheckConstraint("email = lower(email)", name="email_lower"),)
+    __table_args__ = (
+        # One account per address however it is spelt: the rule lives here, not in code.
+        CheckConstraint("email = lower(email)", name="email_lower"),
+        # Who administers everything has no list of areas that could be shorter than that.
+        CheckConstraint("role = 'member' OR areas = '{}'", name="areas_of_members"),
+        CheckConstraint("areas <@ ARRAY['people', 'models', 'usage', 'audit']::varchar[]", name="areas"),
+    )
 
     email: Mapped[str] = mapped_column(String(254), unique=True)
     name: Mapped[str] = mapped_column(String(100))
     role: Mapped[Role] = mapped_column(words(Role, "role"))
+    areas: Mapped[list[str]] = mapped_column(ARRAY(String(20)), default=list, server_default=text("'{}'"))
     password_hash: Mapped[str | None]
     disabled_at: Mapped[datetime | None]
     last_seen_at: Mapped[datetime | None]
@@ -49,7 +65,12 @@ class User(Row):
 
     @property
     def is_admin(self) -> bool:
+        """Of everything. Whoever has only some areas is a member who administers these."""
         return self.role is Role.ADMIN
+
+    @property
+    def administers(self) -> frozenset[Area]:
+        return frozenset(Area) if self.is_admin else frozenset(map(Area, self.areas))
 
     @property
     def is_active(self) -> bool:

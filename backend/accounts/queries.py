@@ -18,7 +18,7 @@ def everybody() -> Select[User]:
 
 
 def active_admins() -> Select[User]:
-    """Those who could administer right now: an invited one may never come."""
+    """Those who could administer everything right now: an invited one may never come."""
     return select(User).where(User.role == Role.ADMIN, User.password_hash.is_not(None), User.disabled_at.is_(None))
 
 
@@ -34,6 +34,13 @@ def live_session(token_digest: bytes, now: datetime) -> Select[LoginSession]:
             User.disabled_at.is_(None),
         )
     )
+
+
+def live_sessions_of(person_id: UUID, now: datetime, idle_since: datetime) -> Select[LoginSession]:
+    """The browsers in which somebody is signed in, the one that was used last first."""
+    live = (LoginSession.expires_at > now, LoginSession.last_seen_at > idle_since)
+    mine = select(LoginSession).where(LoginSession.user_id == person_id, *live)
+    return mine.order_by(LoginSession.last_seen_at.desc(), LoginSession.id)
 
 
 def usable_link(token_digest: bytes, now: datetime) -> Select[OneTimeLink]:

@@ -1,6 +1,7 @@
 """Changes to people. Every function runs in the caller's transaction; how people come in is told in `entrance.py`."""
 
 import re
+from collections.abc import Collection
 from datetime import timedelta
 from uuid import UUID
 
@@ -8,7 +9,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import passwords, queries, sessions, throttle
-from backend.accounts.models import OneTimeLink, Purpose, Role, Theme, User, normal_email
+from backend.accounts.models import Area, OneTimeLink, Purpose, Role, Theme, User, normal_email
 from backend.accounts.passwords import Passwords
 from backend.audit import service as audit
 from backend.audit.acting import Actor, Via, act_as
@@ -17,7 +18,7 @@ from backend.core import locks
 from backend.core.bus import notify
 from backend.core.clock import now
 from backend.core.db import Sessions, broken
-from backend.core.errors import BadInput, Conflict, NotFound
+from backend.core.errors import BadInput, Conflict, Forbidden, NotFound, NotSignedIn
 from backend.core.i18n import _
 from backend.core.security import digest, new_token
 from backend.core.text import one_line
@@ -63,13 +64,19 @@ def wrong_fields(name: str, email: str) -> dict[str, str]:
 
 
 async def add_person(
-    session: AsyncSession, *, name: str, email: str, role: Role, password_hash: str | None = None
+    session: AsyncSession,
+    *,
+    name: str,
+    email: str,
+    role: Role,
+    areas: Collection[Area] = (),
+    password_hash: str | None = None,
 ) -> User:
     """Raises BadInput with a sentence per field, EmailTaken."""
     if wrong := wrong_fields(name, email):
         raise BadInput(_("Please check the fields below."), fields=wrong)
     name, email = clean_name(name), normal_email(email)
-    user = User(name=name, email=email, role=role, password_hash=password_hash)
+    user = User(name=name, email=email, role=role, areas=_kept(role, areas), password_hash=password_hash)
     session.add(user)
     with broken(uq_users_email=EmailTaken(_("There is already an account for {email}.").format(email=email))):
         await session.flush()
@@ -85,16 +92,35 @@ async def make_first_admin(session: AsyncSession, *, name: str, email: str, pass
     return await add_person(session, name=name, email=email, role=Role.ADMIN, password_hash=password_hash)
 
 
-async def change_role(session: AsyncSession, person: User, role: Role) -> None:
+async def require_authority(session: AsyncSession, actor_id: UUID, person: User | None = None) -> None:
+    """Raise Forbidden unless they may change `person`, as both are at this moment; without one, give administration.
+
+    Only who administers everything may: else whoever looks after people could make themselves, or send themselves the
+    password of, somebody who may more. What the request was let in by is some moments old, so it is looked up again.
+    """
+    await _alone_with_admins(session)
+    actor = await session.scalar(queries.person(actor_id).execution_options(populate_existing=True))
+    if actor is None or not actor.is_active:
+        raise NotSignedIn(_("You were signed out meanwhile, so nothing was done. Please sign in."))
+    if person is not None:
+        await session.scalar(queries.held(person.id))
+    if actor.is_admin or (person is not None and Area.PEOPLE in actor.administers and not person.administers):
+        return
+    if person is None:
+        raise Forbidden(_("Only an administrator with all areas may make others administrators."))
+    raise Forbidden(_("Only an administrator with all areas may change somebody who administers."))
+
+
+async def change_role(session: AsyncSession, person: User, role: Role, areas: Collection[Area] = ()) -> None:
     """Also signs the person out: an open page must not keep the old rights."""
     await _hold(session, person)
-    if person.role is role:
+    if (person.role, person.areas) == (role, kept := _kept(role, areas)):
         return
-    if person.is_admin:
+    if person.is_admin and role is not Role.ADMIN:
         await _keep_an_admin(session, person)
-    told = {"before": {"role": person.role}, "after": {"role": role}}
+    told = audit.changes({"role": person.role, "areas": person.areas}, {"role": role, "areas": kept})
     await audit.record(session, Action.ROLE_CHANGED, the_person(person.id), **told)
-    person.role = role
+    person.role, person.areas = role, kept
     await sessions.close_all_of(session, person.id)
 
 
@@ -201,6 +227,11 @@ async def seed_admin(db: Sessions, hasher: Passwords, email: str, password: str)
         except Conflict:
             return False  # another process was faster
     return True
+
+
+def _kept(role: Role, areas: Collection[Area]) -> list[str]:
+    """In one order, so that two lists can be compared; who administers everything needs none."""
+    return [] if role is Role.ADMIN else [area.value for area in Area if area in areas]
 
 
 async def _alone_with_admins(session: AsyncSession) -> None:

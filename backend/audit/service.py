@@ -88,6 +88,11 @@ class Action(StrEnum):
     AUDIT_EXPORTED = "audit.exported"
     AUDIT_SHORTENED = "audit.shortened"
 
+    PERSON_ERASED = "person.erased"
+    DATA_EXPORTED = "person.exported"
+
+    POLICY_CHANGED = "policy.changed"
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

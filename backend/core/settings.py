@@ -100,6 +100,9 @@ class Settings(BaseSettings):
     file_characters: Annotated[int, Field(ge=1000, le=10_000_000)] = 400_000
     files_per_message: Annotated[int, Field(ge=1, le=50)] = 10
     answers_per_person: Annotated[int, Field(ge=1, le=1000)] = 4
+    everybody_may: Listed = ()
+    everybody_may_not: Listed = ()
+
     session_idle_hours: Annotated[float, Field(gt=0)] = 12
     session_days: Annotated[float, Field(gt=0)] = 7
     titles: bool = True

@@ -16,6 +16,7 @@ from backend.engines.sharing import OPEN
 from backend.engines.snapshot import Endpoint, EngineStatus, Offer, Snapshot, State
 from backend.engines.traffic import Traffic
 from backend.engines.watching import Watch
+from backend.groups.rights import Right, Rights
 
 
 class Known:
@@ -28,6 +29,7 @@ class Known:
         self._stale_after = stale_after
         self._snapshot = Snapshot()
         self._sharing = OPEN
+        self._rights = Rights()
         self._colors: dict[UUID, str] = {}
         self._watches: dict[UUID, Watch] = {}
 
@@ -86,6 +88,14 @@ class Known:
     def weight_of(self, person_id: UUID) -> int:
         """How much of a model this person gets, compared with others, while people have to wait for it."""
         return self._sharing.weight_of(person_id)
+
+    @property
+    def everybody_may(self) -> frozenset[Right]:
+        return self._rights.everybody
+
+    def rights_of(self, person_id: UUID) -> frozenset[Right]:
+        """What this person may do with what is theirs."""
+        return self._rights.of(person_id)
 
     def state_of(self, offer: Offer) -> State:
         """The state of a model with what its engines have to do at this moment."""

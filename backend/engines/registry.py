@@ -29,6 +29,7 @@ from backend.engines.probing import Health
 from backend.engines.service import CHANGED
 from backend.engines.snapshot import Endpoint, EngineStatus, Offer, State
 from backend.engines.watching import Around, Watch
+from backend.groups import rights
 from backend.groups.service import CHANGED as GROUPS_CHANGED
 
 __all__ = ["Endpoint", "EngineStatus", "Health", "NoEngineAvailable", "Offer", "Registry", "State"]
@@ -50,9 +51,10 @@ class Registry(Known):
         *,
         known_local: Sequence[LocalServer] = local.KNOWN,
     ) -> None:
-        """Raises BadInput for a `PARLEY_ENGINE_ALLOWED` that cannot be read. Without a `bus` what other processes
-        change is seen with the next look only."""
+        """Raises BadInput for a `PARLEY_ENGINE_ALLOWED` or a right that cannot be read. Without a `bus` what other
+        processes change is seen with the next look only."""
         super().__init__(stale_after=_STALE * settings.probe_seconds)
+        rights.fixed(settings)
         self.allowed: AllowList = addresses.allow_list(settings)
         self.sealer = sealer
         self._db = db
@@ -117,8 +119,9 @@ class Registry(Known):
             async with self._db.begin() as session:
                 engines = (await session.scalars(queries.everything())).all()
                 shared = await sharing.read(session)
+                allowed = await rights.read(session, self._settings)
             # Nothing is awaited from here on: whoever publishes meanwhile finds rows and connections that agree.
-            self._engines, self._sharing = engines, shared
+            self._engines, self._sharing, self._rights = engines, shared, allowed
             self._colors = {model.id: model.color for model in shared.models}
             if self._database_is_away:
                 log.info("The database is back")

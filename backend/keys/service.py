@@ -5,7 +5,7 @@ its own transaction. What is true of a key's person is said where it changes (`b
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -23,7 +23,7 @@ from backend.core.i18n import _
 from backend.core.security import digest, new_token
 from backend.core.text import one_line
 from backend.keys import queries
-from backend.keys.models import ApiKey
+from backend.keys.models import ApiKey, Scope
 
 TOPIC = "keys"  # {"owner_id": …}: one of theirs was revoked
 
@@ -31,6 +31,7 @@ PREFIX = "pk-parley-"
 """By which a scanner for secrets knows a key that was left in a repository."""
 
 MOST = 20  # for each person
+MOST_MODELS = 100  # that one key can be limited to
 
 LIFETIMES = {"30": timedelta(days=30), "90": timedelta(days=90), "365": timedelta(days=365), "": None}
 """By what the form says; the last one has no end."""
@@ -45,11 +46,25 @@ class Made(NamedTuple):
     secret: str  # the only copy
 
 
-async def make(session: AsyncSession, owner_id: UUID, name: str, lifetime: timedelta | None) -> Made:
-    """Raises BadInput without a name, Conflict for one key too many."""
+async def make(
+    session: AsyncSession,
+    owner_id: UUID,
+    name: str,
+    lifetime: timedelta | None,
+    *,
+    scopes: Collection[Scope] = frozenset(Scope),
+    model_ids: Collection[UUID] | None = None,
+) -> Made:
+    """For some models only, or for all that its owner may use. Raises BadInput with a sentence per field, Conflict for
+    one key too many."""
     name = one_line(name, 80)
-    if not name:
-        raise BadInput(_("Please check the fields below."), fields={"name": _("Please enter a name.")})
+    wrong = {} if name else {"name": _("Please enter a name.")}
+    if not scopes:
+        wrong["scopes"] = _("A key has to be for something.")
+    if model_ids is not None and not 0 < len(model_ids) <= MOST_MODELS:
+        wrong["models"] = _("Choose at least one model, or all of them.")
+    if wrong:
+        raise BadInput(_("Please check the fields below."), fields=wrong)
     await session.scalar(people.held(owner_id))  # two at once count one after the other
     kept = await session.scalar(select(func.count()).select_from(queries.kept_by(owner_id).order_by(None).subquery()))
     if (kept or 0) >= MOST:
@@ -60,6 +75,8 @@ async def make(session: AsyncSession, owner_id: UUID, name: str, lifetime: timed
         name=name,
         digest=digest(secret),
         hint=secret[-_HINT:],
+        scopes=[scope for scope in Scope if scope in scopes],
+        model_ids=None if model_ids is None else sorted(model_ids),
         expires_at=now() + lifetime if lifetime else None,
     )
     session.add(key)

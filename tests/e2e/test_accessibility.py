@@ -92,6 +92,11 @@ async def test_the_other_pages(open_page: OpenPage, carol: User, db: Sessions, s
         *(f"/admin/{page}" for page in of_admins),
         "/settings",
         "/settings/keys",
+        "/settings/data",
+        "/admin",
+        "/admin/policy",
+        f"/admin/people/{carol.id}",
+        f"/admin/people/{carol.id}/erase",
         "/chat/00000000-0000-0000-0000-000000000000",
     ):
         await admin.goto(path)

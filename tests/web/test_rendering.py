@@ -20,7 +20,9 @@ def request_of(chosen: str | None = None, browser: str | None = None, *, signed_
     """From somebody with these time zones in their settings and in their session."""
     state: dict[str, Any] = {"support_id": "k3f9-x2mq", "company": Company("Acme")}
     if signed_in:
-        state["viewer"] = Viewer(new_id(), "Alice", "a@corp.example", False, "A", Theme.SYSTEM, (chosen, browser))
+        state["viewer"] = Viewer(
+            new_id(), "Alice", "a@corp.example", False, frozenset(), "A", Theme.SYSTEM, (chosen, browser)
+        )
     return Request({"type": "http", "method": "GET", "path": "/x", "headers": [], "query_string": b"", "state": state})
 
 

@@ -1,6 +1,6 @@
 """One's own API keys: make one, see it once, see when it was used, revoke it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Form, Request
@@ -11,10 +11,12 @@ from backend.core.clock import now
 from backend.core.db import Session
 from backend.core.errors import BadInput, Conflict
 from backend.core.text import clean
+from backend.engines.registry import Registry
 from backend.keys import queries, service
+from backend.keys.models import Scope
 from backend.keys.service import LIFETIMES, Made
 from web.chat.sidebar import load_sidebar
-from web.dependencies import CurrentUser, DeploymentSettings
+from web.dependencies import CurrentUser, DeploymentSettings, Models
 from web.forms import plain_form
 from web.rendering import page
 from web.viewer import Viewer
@@ -40,10 +42,13 @@ async def make(
     settings: DeploymentSettings,
     name: Annotated[str, Form()] = "",
     days: Annotated[Days, Form()] = _USUAL,
+    *,
+    registry: Models,
 ) -> HTMLResponse:
     """The reply is the only page that ever shows the key."""
     try:
-        made = await service.make(session, user.id, name, LIFETIMES[days])
+        wanted = await _wanted(request, registry, user)
+        made = await service.make(session, user.id, name, LIFETIMES[days], **wanted)
     except (BadInput, Conflict) as error:
         wrong = error.fields if isinstance(error, BadInput) else {}
         problem = None if wrong else str(error)
@@ -66,6 +71,15 @@ async def revoke(key_id: UUID, user: CurrentUser, session: Session) -> Response:
     return RedirectResponse("/settings/keys?revoked=1", status_code=303)
 
 
+async def _wanted(request: Request, registry: Registry, user: Viewer) -> dict[str, Any]:
+    """What the key is to be for: scopes, and models of those that its owner may use."""
+    form = await request.form()
+    scopes = frozenset(scope for scope in Scope if f"scope-{scope}" in form)
+    mine = {offer.id for offer in registry.offers_for(user.id)}
+    chosen = {model_id for model_id in mine if f"model-{model_id}" in form}
+    return {"scopes": scopes, "model_ids": chosen if form.get("models") == "some" else None}
+
+
 async def _page(
     request: Request,
     session: AsyncSession,
@@ -86,6 +100,8 @@ async def _page(
         keys=(await session.scalars(queries.kept_by(user.id))).all(),
         most=service.MOST,
         prefix=service.PREFIX,
+        models=request.state.registry.offers_for(user.id),
+        names={offer.id: offer.name for offer in request.state.registry.offers},
         base=f"{origin}/v1",
         moment=now(),
         made=made,

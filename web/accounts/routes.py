@@ -19,6 +19,7 @@ from backend.core.i18n import _, ngettext
 from backend.core.text import clean, one_line
 from backend.engines import publishing, queries as models
 from backend.engines.registry import Registry
+from backend.groups.rights import Right
 from web import policy
 from web.accounts.arriving import Arriving, kept_secret, let_in, take_secret
 from web.chat.sidebar import load_sidebar
@@ -27,6 +28,7 @@ from web.dependencies import DeploymentSettings, Models, OwnRow
 from web.errors import safe_next
 from web.forms import plain_form
 from web.rendering import find_zone, page
+from web.rights import require
 
 router = APIRouter(dependencies=[Depends(plain_form)])
 
@@ -240,6 +242,8 @@ async def save_profile(
         errors["time_zone"] = _("There is no such time zone.")
     if errors:
         return await _settings_page(request, session, user, errors=errors, name=clean(name), time_zone=clean(time_zone))
+    if service.clean_name(name) != user.name:
+        require(request, Right.NAME)
     await service.change_profile(session, user, name=name, time_zone=time_zone or None)
     return RedirectResponse("/settings?saved=profile", status_code=303)
 

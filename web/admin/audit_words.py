@@ -56,6 +56,9 @@ def _labels() -> dict[str, str]:
         Action.COMPANY_NAMED: _("Company named"),
         Action.AUDIT_EXPORTED: _("Audit exported"),
         Action.AUDIT_SHORTENED: _("Oldest records removed"),
+        Action.PERSON_ERASED: _("Person erased"),
+        Action.DATA_EXPORTED: _("Own data taken along"),
+        Action.POLICY_CHANGED: _("Policy changed"),
     }
 
 

@@ -10,14 +10,17 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from backend.accounts import service as accounts
-from backend.accounts.models import User
+from backend.accounts.models import Area, User
 from backend.core.db import Session
-from backend.core.errors import AppError, BadInput
+from backend.core.errors import AppError, BadInput, Conflict, NotFound
+from backend.core.i18n import _
 from backend.core.text import clean, one_line
 from backend.engines import publishing, queries as models
-from backend.groups import queries, service
-from backend.groups.models import Group
-from web.forms import plain_form
+from backend.groups import queries, rights, service
+from backend.groups.models import Group, Origin
+from backend.groups.rights import MEANINGS, Right
+from web.dependencies import CurrentUser
+from web.forms import Choice, plain_form
 from web.rendering import page
 
 router = APIRouter(dependencies=[Depends(plain_form)])
@@ -32,6 +35,8 @@ class GroupRow:
     name: str
     weight: int
     size: int
+    parent: str
+    by_directory: bool
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class MemberRow:
     name: str
     email: str
     is_member: bool
+    by_directory: bool  # put there by it, and taken out by it alone
 
 
 @dataclass(frozen=True)
@@ -89,21 +95,56 @@ async def one(request: Request, group: OneGroup, session: Session, q: str = "", 
 async def change(
     request: Request,
     group: OneGroup,
+    user: CurrentUser,
     session: Session,
     name: Annotated[str, Form()] = "",
     weight: Annotated[str, Form()] = "",
     model: Annotated[str, Form()] = "",
 ) -> Response:
-    """`model` is what new chats of its members begin with, or nothing."""
+    """`model` is what new chats of its members begin with, or nothing; who administers no models leaves it as it is."""
     try:
         async with session.begin_nested():
             await service.change(session, group, name=name, weight=weight)
-            await publishing.choose_default(session, publishing.named(model), group_id=group.id)
+            if Area.MODELS in user.areas:
+                await publishing.choose_default(session, publishing.named(model), group_id=group.id)
     except BadInput as error:
         await session.refresh(group)
         form = GroupForm(clean(name), clean(weight), clean(model))
         return await _page(request, session, group, status=error.status, errors=error.fields, form=form)
     return RedirectResponse(f"/admin/groups/{group.id}?saved=1", status_code=303)
+
+
+@router.post("/admin/groups/{group_id}/rights")
+async def allow(request: Request, group: OneGroup, session: Session) -> Response:
+    """What its members may do, whatever everybody may."""
+    form = await request.form()
+    await service.allow(session, group, [right for right in Right if f"right-{right}" in form])
+    return RedirectResponse(f"/admin/groups/{group.id}?saved=1", status_code=303)
+
+
+@router.post("/admin/groups/{group_id}/parent")
+async def put_into(
+    request: Request, group: OneGroup, session: Session, parent: Annotated[str, Form()] = ""
+) -> Response:
+    """In another group, or nothing for none."""
+    try:
+        async with session.begin_nested():
+            await service.put_into(session, group, await _named(session, parent))
+    except (BadInput, Conflict) as error:
+        await session.refresh(group)
+        wrong = error.fields if isinstance(error, BadInput) else {"parent": str(error)}
+        return await _page(request, session, group, status=error.status, errors=wrong)
+    return RedirectResponse(f"/admin/groups/{group.id}?saved=1", status_code=303)
+
+
+async def _named(session: AsyncSession, parent: str) -> Group | None:
+    if not parent:
+        return None
+    try:
+        return await service.find(session, UUID(parent))
+    except (ValueError, NotFound) as error:
+        gone = _("There is no such group.")
+        raise BadInput(gone, fields={"parent": gone}) from error
 
 
 @router.post("/admin/groups/{group_id}/remove")
@@ -133,15 +174,22 @@ async def _list(
     name: str = "",
 ) -> HTMLResponse:
     sizes: dict[UUID, int] = dict((await session.execute(queries.sizes())).all())
-    found = await session.scalars(queries.everything())
+    found = (await session.scalars(queries.everything())).all()
+    names = {group.id: group.name for group in found}
     return page(
         request,
         "admin/groups.html",
         status=status,
-        groups=[GroupRow(group.id, group.name, group.weight, sizes.get(group.id, 0)) for group in found],
+        groups=[_group_row(group, sizes, names) for group in found],
         errors=errors or {},
         name=name,
     )
+
+
+def _group_row(group: Group, sizes: dict[UUID, int], names: dict[UUID, str]) -> GroupRow:
+    parent = names[group.parent_id] if group.parent_id else ""
+    by_directory = group.source is Origin.DIRECTORY
+    return GroupRow(group.id, group.name, group.weight, sizes.get(group.id, 0), parent, by_directory)
 
 
 async def _page(
@@ -156,7 +204,9 @@ async def _page(
     form: GroupForm | None = None,
 ) -> HTMLResponse:
     words = one_line(q, 100)
-    members = (await session.scalars(queries.members(group.id).limit(_MOST_SHOWN + 1))).all()
+    members = (await session.execute(queries.members(group.id).limit(_MOST_SHOWN + 1))).all()
+    every = (await session.scalars(queries.everything())).all()
+    within = [other for other in every if other.parent_id == group.id]
     default = await session.scalar(models.default_of(group_id=group.id))
     return page(
         request,
@@ -166,9 +216,18 @@ async def _page(
         form=form or GroupForm(group.name, str(group.weight), str(default.model_id) if default else ""),
         errors=errors or {},
         saved=saved,
-        members=[_row(person, is_member=True) for person in members[:_MOST_SHOWN]],
+        members=[_row(person, source) for person, source in members[:_MOST_SHOWN]],
         has_more=len(members) > _MOST_SHOWN,
         q=words,
+        by_directory=group.source is Origin.DIRECTORY,
+        within=within,
+        parents=[
+            Choice(str(other.id), other.name, other.id == group.parent_id)
+            for other in every
+            if other.parent_id is None and other.id != group.id and not within
+        ],
+        rights=[Choice(right.value, MEANINGS[right], right in rights.of_group(group)) for right in Right],
+        everybody=request.state.registry.everybody_may,
         found=await _found(session, group, words),
         models=[
             (str(model.id), model.name)
@@ -182,9 +241,11 @@ async def _found(session: AsyncSession, group: Group, words: str) -> Sequence[Me
     if not words:
         return ()
     people = (await session.scalars(queries.people_like(words).limit(_MOST_FOUND))).all()
-    inside = set(await session.scalars(queries.members_among(group.id, [person.id for person in people])))
-    return [_row(person, is_member=person.id in inside) for person in people]
+    among = await session.execute(queries.members_among(group.id, [person.id for person in people]))
+    inside: dict[UUID, Origin] = dict(among.all())
+    return [_row(person, inside.get(person.id)) for person in people]
 
 
-def _row(person: User, *, is_member: bool) -> MemberRow:
-    return MemberRow(person.id, person.name, person.email, is_member)
+def _row(person: User, source: Origin | None) -> MemberRow:
+    """With who put them into the group; None for somebody who is not in it."""
+    return MemberRow(person.id, person.name, person.email, source is not None, source is Origin.DIRECTORY)

@@ -10,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from backend.accounts import queries, service
-from backend.accounts.models import Purpose, Role, User
+from backend.accounts.models import Area, Purpose, Role, User
 from backend.accounts.service import EmailTaken
 from backend.core.clock import now
 from backend.core.db import Session
-from backend.core.errors import AppError, BadInput, Conflict
+from backend.core.errors import AppError, BadInput, Conflict, Forbidden
 from backend.core.text import clean
 from web.dependencies import CurrentUser, DeploymentSettings
 from web.forms import plain_form
@@ -30,9 +30,11 @@ class PersonRow:
     name: str
     email: str
     role: Role
+    areas: frozenset[Area]
     state: str  # active, invited, disabled
     last_seen: datetime | None
     is_self: bool
+    may_change: bool
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,14 @@ class AddForm:
     role: Role = Role.MEMBER
 
 
-async def _person(person_id: UUID, session: Session) -> User:
-    return await service.find_person(session, person_id)
+async def _person(person_id: UUID, user: CurrentUser, session: Session) -> User:
+    """Whom the viewer may change, held until the transaction ends."""
+    person = await service.find_person(session, person_id)
+    await service.require_authority(session, user.id, person)
+    return person
 
 
 Person = Annotated[User, Depends(_person)]
-
-
-@router.get("/admin")
-async def start() -> Response:
-    return RedirectResponse("/admin/people", status_code=303)
 
 
 @router.get("/admin/people")
@@ -84,8 +84,10 @@ async def add(
     """The reply shows the link with which the new person chooses a password."""
     try:
         async with session.begin_nested():
+            if role is Role.ADMIN:
+                await service.require_authority(session, user.id)
             person = await service.add_person(session, name=name, email=email, role=role)
-    except (BadInput, EmailTaken) as error:
+    except (BadInput, EmailTaken, Forbidden) as error:
         wrong = error.fields if isinstance(error, BadInput) else {"email": str(error)}
         form = AddForm(clean(name), clean(email), role)
         return await _page(request, session, user, status=error.status, errors=wrong, form=form)
@@ -113,6 +115,7 @@ async def change_role(
     session: Session,
     role: Annotated[Role, Form()],
 ) -> Response:
+    """A member administers nothing afterwards; areas are chosen on the page of the person."""
     try:
         await service.change_role(session, person, role)
     except Conflict as conflict:
@@ -177,5 +180,13 @@ async def _page(
 def _row(person: User, user: Viewer) -> PersonRow:
     state = "disabled" if person.disabled_at else "invited" if person.password_hash is None else "active"
     return PersonRow(
-        person.id, person.name, person.email, person.role, state, person.last_seen_at, person.id == user.id
+        id=person.id,
+        name=person.name,
+        email=person.email,
+        role=person.role,
+        areas=person.administers,
+        state=state,
+        last_seen=person.last_seen_at,
+        is_self=person.id == user.id,
+        may_change=user.is_admin or not person.administers,
     )

@@ -113,7 +113,7 @@ class Answer(Response):
             raise results[0]
 
     async def _wish(self, completion: requests.Completion) -> tuple[str, Wish]:
-        found = self._desk.catalogue.find(self._caller.person_id, completion.model)
+        found = self._desk.catalogue.find(self._caller, completion.model)
         if found is None:
             raise ModelNotFound(completion.model[:100])
         name, offer = found

@@ -14,15 +14,21 @@ from backend.core.bus import Bus
 from backend.core.db import Sessions
 from backend.core.i18n import _
 from backend.keys import service as keys
+from backend.keys.models import ApiKey
 from web.api.errors import InvalidKey
 from web.remembering import Remembered, Remembering, until
 
 
 @dataclass(eq=False)
 class Caller(Remembered):
-    """A key that works, and in whose name."""
+    """A key that works, in whose name, and for what."""
 
     key_id: UUID
+    scopes: frozenset[str]
+    model_ids: frozenset[UUID] | None  # None: all that its person may use
+
+    def is_for(self, model_id: UUID) -> bool:
+        return self.model_ids is None or model_id in self.model_ids
 
 
 class Callers:
@@ -64,7 +70,7 @@ class Callers:
         async def look_up() -> Caller | None:
             async with self._db.as_worker() as session:
                 row = await keys.find(session, secret)
-            return Caller(row.owner_id, until(row.expires_at), row.id) if row else None
+            return _caller(row) if row else None
 
         return await self._known.find(secret, look_up)
 
@@ -72,3 +78,8 @@ class Callers:
         self._known.drop(person_id)
         for callback in self._on_doubt:
             callback(person_id)
+
+
+def _caller(row: ApiKey) -> Caller:
+    models = None if row.model_ids is None else frozenset(row.model_ids)
+    return Caller(row.owner_id, until(row.expires_at), row.id, frozenset(row.scopes), models)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from backend.engines.registry import Offer, Registry
+from web.api.callers import Caller
 
 _BETWEEN = re.compile(r"[^\w.]+")
 
@@ -41,14 +42,15 @@ class Catalogue:
         self._seen: Sequence[Offer] = ()
         self._ids: dict[UUID, str] = {}
 
-    def offers_for(self, person_id: UUID) -> Mapping[str, Offer]:
-        """By id, in the order people see them."""
+    def offers_for(self, caller: Caller) -> Mapping[str, Offer]:
+        """By id, in the order people see them: what its person may use, and of that what the key is for."""
         ids = self._current()
-        return {ids[offer.id]: offer for offer in self._registry.offers_for(person_id) if offer.id in ids}
+        offers = self._registry.offers_for(caller.person_id)
+        return {ids[offer.id]: offer for offer in offers if offer.id in ids and caller.is_for(offer.id)}
 
-    def find(self, person_id: UUID, wanted: str) -> tuple[str, Offer] | None:
-        """The id and the model; None also for one that is there and not for this person."""
-        offers = self.offers_for(person_id)
+    def find(self, caller: Caller, wanted: str) -> tuple[str, Offer] | None:
+        """The id and the model; None also for one that is there and not for this caller."""
+        offers = self.offers_for(caller)
         if wanted in offers:
             return wanted, offers[wanted]
         for name, offer in offers.items():

@@ -12,7 +12,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Scope
 
-from backend.core.errors import AppError, BadInput, NotSignedIn, TooMany
+from backend.core.errors import AppError, BadInput, Forbidden, NotSignedIn, TooMany
 from backend.core.i18n import _
 from backend.engines.events import EngineFailed, Failure
 from backend.engines.registry import NoEngineAvailable
@@ -27,6 +27,10 @@ _OURS = "server_error"
 
 class InvalidKey(NotSignedIn):
     """No key, or none that works."""
+
+
+class OutOfScope(Forbidden):
+    """A key that works, and not for this."""
 
 
 class Refused(BadInput):
@@ -96,6 +100,8 @@ def problem_of(error: Exception) -> Problem:
         return Problem(error.status, str(error), _INVALID, error.code, error.param)
     if isinstance(error, InvalidKey):
         return Problem(401, str(error), "authentication_error", "invalid_api_key")
+    if isinstance(error, OutOfScope):
+        return Problem(403, str(error), "permission_error", "insufficient_permissions")
     if isinstance(error, TooMany):
         return _busy(429, str(error), "rate_limit_exceeded", error.retry_after, kind="rate_limit_error")
     if isinstance(error, AppError):

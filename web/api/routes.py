@@ -31,14 +31,14 @@ ApiDesk = Annotated[Desk, Depends(_desk)]
 
 @router.get("/models")
 async def models(caller: CurrentCaller, desk: ApiDesk) -> Response:
-    """Those this person may use, also while no engine can answer for them."""
-    offers = desk.catalogue.offers_for(caller.person_id)
+    """Those this key may use, also while no engine can answer for them."""
+    offers = desk.catalogue.offers_for(caller)
     return _json({"object": "list", "data": [_model(name, offer) for name, offer in offers.items()]})
 
 
 @router.get("/models/{model_id}")
 async def model(model_id: str, caller: CurrentCaller, desk: ApiDesk) -> Response:
-    found = desk.catalogue.find(caller.person_id, model_id)
+    found = desk.catalogue.find(caller, model_id)
     if found is None:
         raise ModelNotFound(model_id[:100])
     return _json(_model(*found))

@@ -19,6 +19,7 @@ from backend.core.errors import Forbidden, NotFound
 from backend.core.i18n import _
 from backend.core.ids import new_id
 from backend.engines.registry import Registry
+from backend.groups.rights import Right
 from web.chat import following, pages
 from web.chat.adjusting import Adjusted
 from web.chat.dependencies import OwnConversation, OwnMessage, find_conversation, find_message
@@ -29,6 +30,7 @@ from web.dependencies import AllSessions, CurrentUser, Models, RunningTurns, Str
 from web.files.view import by_message
 from web.forms import plain_form
 from web.rendering import local, page, partial, zone_of
+from web.rights import require
 from web.streaming import EventStream
 
 router = APIRouter(dependencies=[Depends(plain_form)])
@@ -121,6 +123,8 @@ async def ask(
     parameters: Adjusted,
 ) -> Response:
     """The next question; with `edits` one that stands in for another, and begins a branch beside it."""
+    if edits:
+        require(request, Right.EDIT)
     question = Question(text, model, key, after, edits, files=file, parameters=parameters)
     turn = await turns.ask(user.id, conversation_id, question)
     if edits or not request.headers.get("hx-request"):
@@ -140,6 +144,10 @@ async def regenerate(
 ) -> Response:
     """Another answer to the same question, beside this one."""
     _require_answer(message)
+    if instruction:
+        require(request, Right.INSTRUCT)
+    if model and model != message.model_id:
+        require(request, Right.OTHER_MODEL)
     again = await turns.regenerate(message, model, instruction, parameters)
     return await _whole_thread(request, turns, message.conversation_id, again.id, announce="sent")
 

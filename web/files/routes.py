@@ -19,10 +19,12 @@ from backend.engines.registry import Registry
 from backend.files import queries, service, sight
 from backend.files.models import File, Kind
 from backend.files.names import human_size
+from backend.groups.rights import Right
 from web.dependencies import AllSessions, CurrentUser, FileLimits, FileReader, Models
 from web.files.view import FileView
 from web.forms import plain_form
 from web.rendering import partial
+from web.rights import rights_of
 
 router = APIRouter(prefix="/files")
 
@@ -65,7 +67,7 @@ async def upload(
             given.filename or "",
             _on_disk(given),
             limits,
-            refuse_pictures=_blindness(registry, user.id, form.get("model")),
+            refuse_pictures=_why_no_pictures(request, registry, user.id, form.get("model")),
         )
     finally:
         await form.close()
@@ -108,8 +110,10 @@ async def own_file(file_id: UUID, user: CurrentUser, session: Session) -> File:
 OwnFile = Annotated[File, Depends(own_file)]
 
 
-def _blindness(registry: Registry, person_id: UUID, model: object) -> str | None:
-    """Why the model in the composer cannot be given a picture, if it cannot."""
+def _why_no_pictures(request: Request, registry: Registry, person_id: UUID, model: object) -> str | None:
+    """Why this person, or the model in the composer, cannot be given a picture, if so."""
+    if Right.PICTURES not in rights_of(request):
+        return _("Pictures are switched off for you. Your administrators can allow them.")
     offers = registry.offers_for(person_id)
     chosen = next((offer for offer in offers if str(offer.id) == model), None)
     return sight.refusal(chosen, offers)

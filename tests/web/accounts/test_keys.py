@@ -11,6 +11,8 @@ from tests.conftest import OpenBrowser
 from tests.site import Browser, Site
 from tests.web.accounts.conftest import submit, text_of
 
+FOR_CHAT = {"scope-models": "1", "scope-chat": "1", "models": "all"}
+
 
 def secret_on(reply: httpx.Response) -> str:
     found = re.search(r'<code id="new-secret">([^<]+)</code>', reply.text)
@@ -19,7 +21,7 @@ def secret_on(reply: httpx.Response) -> str:
 
 
 async def make(page: Browser, name: str = "Notebook", days: str = "90") -> str:
-    return secret_on(await submit(page, "/settings/keys", name=name, days=days))
+    return secret_on(await submit(page, "/settings/keys", name=name, days=days, **FOR_CHAT))
 
 
 async def works(site: Site, secret: str) -> bool:
@@ -32,7 +34,7 @@ async def test_a_key_is_shown_once_used_and_revoked(browser: OpenBrowser, site: 
     page = await browser(alice)
     assert "You have no keys." in text_of(await page.get("/settings/keys"))
 
-    made = await submit(page, "/settings/keys", name="Editor", days="30")
+    made = await submit(page, "/settings/keys", name="Editor", days="30", **FOR_CHAT)
     secret = secret_on(made)
     shown = await page.get("/settings/keys")
     used = await works(site, secret)
@@ -73,12 +75,12 @@ async def test_when_it_was_used_is_told_in_the_viewers_time_zone(
 async def test_what_cannot_be_made_is_told(browser: OpenBrowser, alice: User, db: Sessions) -> None:
     page = await browser(alice)
 
-    nameless = await submit(page, "/settings/keys", name=" ", days="90")
-    endless = await submit(page, "/settings/keys", name="x", days="9999999")
+    nameless = await submit(page, "/settings/keys", name=" ", days="90", **FOR_CHAT)
+    endless = await submit(page, "/settings/keys", name="x", days="9999999", **FOR_CHAT)
     async with db.as_person(alice.id) as session:
         for number in range(service.MOST):
             await service.make(session, alice.id, f"Key {number}", None)
-    one_more = await submit(page, "/settings/keys", name="x", days="")
+    one_more = await submit(page, "/settings/keys", name="x", days="", **FOR_CHAT)
 
     assert (nameless.status_code, endless.status_code, one_more.status_code) == (422, 422, 409)
     assert "Please enter a name." in text_of(nameless)

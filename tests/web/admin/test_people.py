@@ -46,12 +46,6 @@ async def test_everybody_is_listed_with_role_and_state(
     assert _row(shown.text, carol) == "Carol Admin carol@corp.example Administrator Active"
 
 
-async def test_the_administration_begins_with_people(browser: OpenBrowser, carol: User) -> None:
-    reply = await (await browser(carol)).get("/admin")
-
-    assert (reply.status_code, reply.headers["location"]) == (303, "/admin/people")
-
-
 async def test_a_new_person_gets_a_link_that_is_shown_once(
     browser: OpenBrowser, settings: Settings, db: Sessions, carol: User
 ) -> None:

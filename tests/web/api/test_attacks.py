@@ -13,6 +13,7 @@ from starlette.types import Message
 from backend.core.db import Sessions
 from backend.engines.models import Model
 from backend.keys import service as keys
+from backend.keys.models import Scope
 from backend.keys.service import Made
 from tests.fakes.engine import FakeEngine, Pause, refusal
 from tests.site import Site
@@ -208,7 +209,7 @@ async def test_a_revocation_does_not_wait_for_whoever_reads_nothing(
             await never.wait()
 
     scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
-    caller = Caller(key.key.owner_id, 0, key.key.id)
+    caller = Caller(key.key.owner_id, 0, key.key.id, frozenset(Scope), None)
     answer = Answer(Request(scope, receive), caller, site.state["api"])
     answering = asyncio.create_task(answer(scope, receive, send))
     await asyncio.wait_for(is_full.wait(), 5)

@@ -18,6 +18,8 @@ from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
+from backend.accounts.models import Area
+from backend.groups.rights import Right
 from web.gate import CONTENT_SECURITY_POLICY
 from web.rendering import STATIC, templates
 
@@ -172,7 +174,13 @@ class Stage:
 
     def _render(self, template: str, **context: Any) -> str:
         viewer = SimpleNamespace(
-            id=self.person, name="Alice Owner", email="alice@corp.example", initials="AO", theme="system", is_admin=True
+            id=self.person,
+            name="Alice Owner",
+            email="alice@corp.example",
+            initials="AO",
+            theme="system",
+            is_admin=True,
+            areas=frozenset(Area),
         )
         signed_out = template.startswith("accounts/")
         return (
@@ -184,6 +192,7 @@ class Stage:
                 support_id="0197",
                 path="/",
                 zone=ZoneInfo("UTC"),
+                may=frozenset(Right),
                 limits=SimpleNamespace(bytes=20 * 1024 * 1024, per_message=10),
                 **context,
             )
