@@ -120,7 +120,9 @@ async def test_a_tour_of_the_administration_is_recorded_without_any_secret(
     model = models["fake-8b"]
     await submit(page, f"/admin/models/{model}", name="Fake", system_prompt=canaries["prompt"], for_everybody="1")
     await submit(page, "/admin/models", model=str(model))
-    key = re.search(r"pk-parley-[\w-]{43}", (await submit(page, "/settings/keys", name="Notebook")).text)
+    key = re.search(
+        r"pk-parley-[\w-]{43}", (await submit(page, "/settings/keys", name="Notebook", **{"scope-chat": "1"})).text
+    )
     assert key
     canaries["key"] = key[0]
     await page.send(canaries["chat"], model=model)
