@@ -173,8 +173,9 @@ def _accounts(settings: Settings) -> str:
     """The database, for a command that changes accounts: what it does is recorded as what is done in the pages."""
     from backend.audit import chain
 
+    database = _database(settings)
     chain.use(_secrets(settings))
-    return _database(settings)
+    return database
 
 
 def _say(line: str) -> None:

@@ -90,7 +90,9 @@ def _written(rows: Sequence[Found], wanted: Wanted) -> str:
 
 def as_values(row: Found) -> dict[str, Any]:
     """With the names of people as they are known now; with key and seal, so that somebody else can verify it."""
-    event, actor, target = row
+    event: AuditEvent = row[0]
+    actor: AuditName | None = row[1]
+    target: AuditName | None = row[2]
     person = event.target_kind == "person"
     values = (
         event.number, event.at.astimezone(UTC).isoformat(timespec="microseconds"), event.via, event.actor_id,

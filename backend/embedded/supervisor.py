@@ -129,9 +129,15 @@ class _Machine:
         """For the first administrator; None when there is one, or the settings name one."""
         if self._settings.admin_email:
             return None
+        from backend.audit import chain
         from backend.ops import people
 
+        chain.use(self._secrets())
         return asyncio.run(people.setup_link(self._postgres.app_url(), self._settings.origin))
+
+    def _secrets(self) -> list[str]:
+        ours = {"secret_key_file": self._var.secret_key} if _needs_secret_key(self._settings) else {}
+        return self._settings.model_copy(update=ours).secrets()
 
     def _watch(self) -> None:
         keepers = [_Keeper(part) for part in (self._postgres, self._engine, self._web)]

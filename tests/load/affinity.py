@@ -15,6 +15,7 @@ from uuid import UUID
 
 from sqlalchemy import select
 
+from backend.audit import chain
 from backend.core.db import Sessions, connect
 from backend.core.ids import new_id
 from backend.core.security import Sealer
@@ -145,6 +146,7 @@ async def _pair(database_url: str, *, slots: int) -> AsyncIterator[Pair]:
         async with AsyncExitStack() as stack:
             engine = connect(database_url, connections=2)
             stack.push_async_callback(engine.dispose)
+            chain.use([_SECRET])
             db = Sessions(engine)
             engines = tuple(EngineSetting(name=f"engine-{n}", url=url) for n, url in enumerate(urls, 1))
             settings = Settings(database_url=database_url, secret_key=_SECRET, engines=engines, probe_seconds=2)

@@ -27,6 +27,7 @@ import psycopg
 
 from backend.accounts import sessions as logins
 from backend.accounts.models import Role, User
+from backend.audit import chain
 from backend.conversations.models import Conversation, Message, Speaker, Status, TitleSource
 from backend.core import migrations
 from backend.core.clock import now
@@ -162,6 +163,7 @@ class Product:
         engine = connect(self.postgres.app_url(), connections=1)
         made = []
         for owner in owners:
+            chain.use([_SECRET])  # as in the process under load
             async with Sessions(engine).as_person(owner) as session:
                 made.append((await keys.make(session, owner, "load test", None)).secret)
         await engine.dispose()
