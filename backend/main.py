@@ -11,7 +11,8 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from starlette.staticfiles import StaticFiles
 
-from backend.accounts import service as accounts, sessions as logins, throttle
+from backend.accounts import passkeys, service as accounts, sessions as logins, throttle
+from backend.accounts.passkeys import RelyingParty
 from backend.accounts.passwords import Passwords
 from backend.accounts.sessions import Lifetime
 from backend.admission.service import Admission, Pace
@@ -35,7 +36,7 @@ from backend.files.extracting import Extractor
 from backend.ops import health
 from backend.usage.ledger import Ledger
 from web import errors, policy
-from web.accounts import keys as key_pages, routes as account_pages
+from web.accounts import browsers, keys as key_pages, routes as account_pages, second_step, ways_in
 from web.admin import (
     bench as bench_pages,
     capacity as capacity_pages,
@@ -45,6 +46,7 @@ from web.admin import (
     groups as group_pages,
     models as model_pages,
     people as people_pages,
+    sign_in as sign_in_pages,
     trial as trial_pages,
 )
 from web.api import routes as api
@@ -100,11 +102,15 @@ def create_app(
         health.router,
         reports,
         account_pages.router,
+        second_step.router,
+        browsers.router,
+        ways_in.router,
         key_pages.router,
         api.router,
         chat_pages.router,
         file_pages.router,
         people_pages.router,
+        sign_in_pages.router,
         group_pages.router,
         model_pages.router,
         trial_pages.router,
@@ -204,6 +210,8 @@ async def _open(
         "sessions": sessions,
         "direct": direct,
         "passwords": hasher,
+        "second_factors": Sealer(secrets, "second factors"),
+        "party": RelyingParty(settings.origin, subkey(secrets[0], "passkey challenges")),
         "lifetime": Lifetime(
             idle=timedelta(hours=settings.session_idle_hours), absolute=timedelta(days=settings.session_days)
         ),
@@ -246,6 +254,8 @@ async def _clean(sessions: Sessions) -> None:
                 if session is not None:
                     await logins.delete_ended(session, now() - timedelta(days=1))
                     await throttle.delete_old(session)
+                    await accounts.delete_ended_links(session)
+                    await passkeys.delete_ended_challenges(session)
             if session is not None:
                 await attachments.clean_up(sessions, before=now() - _UNSENT_FILES_STAY)
         except DatabaseGone:

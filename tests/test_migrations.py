@@ -19,7 +19,18 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 
-from backend.accounts.models import LoginSession, OneTimeLink, Purpose, Role, SignInThrottle, User
+from backend.accounts.models import (
+    LoginSession,
+    OneTimeLink,
+    Passkey,
+    Purpose,
+    RecoveryCode,
+    Role,
+    SecondFactor,
+    SignInThrottle,
+    UsedChallenge,
+    User,
+)
 from backend.bench.models import BenchRun
 from backend.conversations.models import AnswerPart, Conversation, Message, Speaker, Status, TitleSource
 from backend.core import migrations
@@ -86,7 +97,11 @@ def populate(url: str) -> tuple[UUID, UUID]:
                 group,
                 Setting(name="company", value="Acme"),
                 OneTimeLink(purpose=Purpose.RESET, user_id=bob.id, token_digest=b"1" * 32, expires_at=now()),
-                SignInThrottle(account=b"2" * 32, failures=1, last_failure_at=now()),
+                SignInThrottle(account=b"2" * 32, network=b"", tries=1, recent=[now()], last_try_at=now()),
+                SecondFactor(user_id=alice.id, sealed=b"sealed"),
+                RecoveryCode(user_id=alice.id, digest=b"3" * 32),
+                Passkey(user_id=alice.id, credential_id=b"4", public_key=b"5", sign_count=0, name="Telephone"),
+                UsedChallenge(digest=b"6" * 32, expires_at=now()),
             ]
         )
         session.flush()

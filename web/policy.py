@@ -10,7 +10,7 @@ from enum import Enum
 from fastapi import Request
 from starlette.routing import BaseRoute, Mount, Route
 
-from backend.core.errors import NotFound, NotSignedIn
+from backend.core.errors import Forbidden, NotFound, NotSignedIn
 from backend.core.i18n import _
 from web.cookies import SESSION
 from web.logins import Login
@@ -31,6 +31,10 @@ POLICY: dict[tuple[str, str], Access] = {
     # Ways in
     ("GET", "/login"): Access.PUBLIC,
     ("POST", "/login"): Access.PUBLIC,
+    ("GET", "/login/second"): Access.PUBLIC,
+    ("POST", "/login/second"): Access.PUBLIC,
+    ("GET", "/login/again"): Access.SIGNED_IN,
+    ("POST", "/login/passkey"): Access.PUBLIC,
     ("POST", "/logout"): Access.PUBLIC,
     ("GET", "/setup"): Access.PUBLIC,
     ("POST", "/setup"): Access.PUBLIC,
@@ -63,6 +67,17 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/settings/theme"): Access.SIGNED_IN,
     ("POST", "/settings/password"): Access.SIGNED_IN,
     ("POST", "/settings/model"): Access.SIGNED_IN,
+    ("GET", "/settings/sessions"): Access.SIGNED_IN,
+    ("POST", "/settings/sessions/{session_id}/end"): Access.SIGNED_IN,
+    ("POST", "/settings/sessions/end-others"): Access.SIGNED_IN,
+    ("POST", "/settings/sessions/end-all"): Access.SIGNED_IN,
+    ("GET", "/settings/sign-in"): Access.SIGNED_IN,
+    ("POST", "/settings/sign-in/app"): Access.SIGNED_IN,
+    ("POST", "/settings/sign-in/app/remove"): Access.SIGNED_IN,
+    ("POST", "/settings/sign-in/recovery-codes"): Access.SIGNED_IN,
+    ("POST", "/settings/passkeys"): Access.SIGNED_IN,
+    ("POST", "/settings/passkeys/{passkey_id}/name"): Access.SIGNED_IN,
+    ("POST", "/settings/passkeys/{passkey_id}/remove"): Access.SIGNED_IN,
     ("GET", "/settings/keys"): Access.SIGNED_IN,
     ("POST", "/settings/keys"): Access.SIGNED_IN,
     ("POST", "/settings/keys/{key_id}/revoke"): Access.SIGNED_IN,
@@ -78,6 +93,9 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/admin/people/{person_id}/role"): Access.ADMIN,
     ("POST", "/admin/people/{person_id}/disable"): Access.ADMIN,
     ("POST", "/admin/people/{person_id}/enable"): Access.ADMIN,
+    ("POST", "/admin/people/{person_id}/second-factor"): Access.ADMIN,
+    ("GET", "/admin/sign-in"): Access.ADMIN,
+    ("POST", "/admin/sign-in"): Access.ADMIN,
     ("GET", "/admin/engines"): Access.ADMIN,
     ("POST", "/admin/engines"): Access.ADMIN,
     ("POST", "/admin/engines/test"): Access.ADMIN,
@@ -123,6 +141,32 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/admin/groups/{group_id}/members/{person_id}/remove"): Access.ADMIN,
 }
 
+#: Where a sign-in of the last quarter of an hour is asked for: what changes rights, keys of engines, ways in.
+FRESH: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("GET", "/settings/sign-in"),
+        ("POST", "/settings/sign-in/app"),
+        ("POST", "/settings/sign-in/app/remove"),
+        ("POST", "/settings/sign-in/recovery-codes"),
+        ("POST", "/settings/passkeys"),
+        ("POST", "/settings/passkeys/{passkey_id}/remove"),
+        ("POST", "/admin/people"),
+        ("POST", "/admin/people/{person_id}/link"),
+        ("POST", "/admin/people/{person_id}/role"),
+        ("POST", "/admin/people/{person_id}/disable"),
+        ("POST", "/admin/people/{person_id}/enable"),
+        ("POST", "/admin/people/{person_id}/second-factor"),
+        ("GET", "/admin/sign-in"),
+        ("POST", "/admin/sign-in"),
+        ("POST", "/admin/engines"),
+        ("POST", "/admin/engines/{engine_id}"),
+    }
+)
+
+
+class SignInAgain(Forbidden):
+    """They are who they say, but nobody has seen them for a while: the browser may have been left open."""
+
 
 class PolicyBroken(Exception):
     """The table and the routes do not match; the process must not start."""
@@ -131,7 +175,7 @@ class PolicyBroken(Exception):
 def check(routes: Iterable[BaseRoute]) -> None:
     """Raise PolicyBroken unless every route has a row and every row a route."""
     found = set(_keys(routes))
-    missing, idle = found - POLICY.keys(), POLICY.keys() - found
+    missing, idle = found - POLICY.keys(), (POLICY.keys() | FRESH) - found
     if missing or idle:
         raise PolicyBroken(f"without a row: {sorted(missing)}; without a route: {sorted(idle)}")
 
@@ -143,7 +187,8 @@ async def authorize(request: Request) -> None:
     Where anybody may come nobody is looked up. A health check needs no database for that, and a sign-in holds no
     connection while its password is hashed, however many cookies are sent along.
     """
-    access = POLICY.get((_method(request.method), request.scope["route"].path))
+    key = _method(request.method), request.scope["route"].path
+    access = POLICY.get(key)
     if access is None:
         raise NotFound(_("There is no page here."))
     request.state.login = request.state.viewer = request.state.acts_for = None
@@ -161,6 +206,13 @@ async def authorize(request: Request) -> None:
     request.state.acts_for = login.viewer.id
     if access is Access.ADMIN and not login.viewer.is_admin:
         raise NotFound(_("There is no page here."))
+    if key in FRESH and not login.is_fresh:
+        raise SignInAgain(
+            _(
+                "You signed in more than a quarter of an hour ago, so nothing was done. Open the link below in a new "
+                "tab and confirm that it is you; then reload this page, and what you typed is sent again."
+            )
+        )
 
 
 async def find_login(request: Request) -> Login | None:

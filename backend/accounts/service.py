@@ -1,15 +1,17 @@
 """Changes to people. Every function runs in the caller's transaction; how people come in is told in `entrance.py`."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.accounts import passwords, queries, sessions, throttle
+from backend.accounts import passkeys, queries, second_factor, sessions, strength, throttle
 from backend.accounts.models import OneTimeLink, Purpose, Role, Theme, User, normal_email
 from backend.accounts.passwords import Passwords
+from backend.audit import service as audit
+from backend.audit.service import Action, Target
 from backend.core import locks
 from backend.core.bus import notify
 from backend.core.clock import now
@@ -23,6 +25,7 @@ LIFETIMES = {
     Purpose.SETUP: timedelta(hours=1),
     Purpose.INVITATION: timedelta(days=7),
     Purpose.RESET: timedelta(days=1),
+    Purpose.SECOND_STEP: timedelta(minutes=10),
 }
 
 # Deliberately loose: something, an at sign, a domain. Only a mail can prove an address.
@@ -60,16 +63,23 @@ def wrong_fields(name: str, email: str) -> dict[str, str]:
 
 
 async def add_person(
-    session: AsyncSession, *, name: str, email: str, role: Role, password_hash: str | None = None
+    session: AsyncSession,
+    *,
+    name: str,
+    email: str,
+    role: Role,
+    password_hash: str | None = None,
+    waiting_since: datetime | None = None,
 ) -> User:
     """Raises BadInput with a sentence per field, EmailTaken."""
     if wrong := wrong_fields(name, email):
         raise BadInput(_("Please check the fields below."), fields=wrong)
     name, email = clean_name(name), normal_email(email)
-    user = User(name=name, email=email, role=role, password_hash=password_hash)
+    user = User(name=name, email=email, role=role, password_hash=password_hash, waiting_since=waiting_since)
     session.add(user)
     with broken(uq_users_email=EmailTaken(_("There is already an account for {email}.").format(email=email))):
         await session.flush()
+    await audit.record(session, Action.PERSON_ADDED, _target(user), after={"role": role})
     return user
 
 
@@ -88,6 +98,9 @@ async def change_role(session: AsyncSession, person: User, role: Role) -> None:
         return
     if person.is_admin:
         await _keep_an_admin(session, person)
+    await audit.record(
+        session, Action.PERSON_ROLE_CHANGED, _target(person), before={"role": person.role}, after={"role": role}
+    )
     person.role = role
     await sessions.close_all_of(session, person.id)
 
@@ -97,13 +110,17 @@ async def disable(session: AsyncSession, person: User) -> None:
     await _hold(session, person)
     if person.is_admin:
         await _keep_an_admin(session, person)
+    if person.disabled_at is None:
+        await audit.record(session, Action.PERSON_DISABLED, _target(person))
     person.disabled_at = person.disabled_at or now()
     await sessions.close_all_of(session, person.id)
     await notify(session, "stop", {"owner": person.id.hex})
     await _forget_links(session, person.id)
 
 
-def enable(person: User) -> None:
+async def enable(session: AsyncSession, person: User) -> None:
+    if person.disabled_at is not None:
+        await audit.record(session, Action.PERSON_ENABLED, _target(person))
     person.disabled_at = None
 
 
@@ -121,9 +138,23 @@ async def choose_theme(session: AsyncSession, person: User, theme: Theme) -> Non
 async def set_password(session: AsyncSession, person: User, password_hash: str) -> None:
     """Ends every session and every open link of the person."""
     person.password_hash = password_hash
+    await audit.record(session, Action.PASSWORD_SET, _target(person))
     await sessions.close_all_of(session, person.id)
     await _forget_links(session, person.id)
-    await throttle.forgive(session, person.email)
+    await throttle.forget(session, person.email)
+
+
+async def reset_second_factor(session: AsyncSession, person: User) -> None:
+    """For somebody who lost their telephone: app, recovery codes and passkeys go, and every session with them."""
+    await session.scalar(queries.held(person.id))
+    await second_factor.remove(session, person)
+    await passkeys.remove_all(session, person)
+    await sessions.close_all_of(session, person.id)
+
+
+def password_weakness(password: str, person: User, company: str) -> str | None:
+    """A sentence that says why this person cannot take this password, or None."""
+    return strength.weakness(password, is_admin=person.is_admin, about=(person.name, person.email, company))
 
 
 async def make_link(session: AsyncSession, purpose: Purpose, person: User | None = None) -> str:
@@ -133,7 +164,11 @@ async def make_link(session: AsyncSession, purpose: Purpose, person: User | None
     """
     if person and person.disabled_at is not None:
         raise Conflict(_("{name} is disabled. Enable the account first.").format(name=person.name))
-    await _forget_links(session, person.id if person else None)
+    if person and person.waiting_since is not None:
+        raise Conflict(_("{name} waits for approval. Approve the account first.").format(name=person.name))
+    if purpose is not Purpose.SECOND_STEP:  # which whoever has the password makes, and must not take links away
+        await _forget_links(session, person.id if person else None)
+        await audit.record(session, Action.LINK_MADE, person and _target(person), after={"purpose": purpose})
     secret = new_token()
     session.add(
         OneTimeLink(
@@ -164,6 +199,12 @@ async def use_link(session: AsyncSession, link: OneTimeLink) -> None:
         raise LinkEnded(_("This link has been used already, or it has expired."))
 
 
+async def delete_ended_links(session: AsyncSession) -> None:
+    """Of the half-way ones only: of the others the page still says what became of them."""
+    ended = delete(OneTimeLink).where(OneTimeLink.purpose == Purpose.SECOND_STEP, OneTimeLink.expires_at < now())
+    await session.execute(ended)
+
+
 async def find_person(session: AsyncSession, person_id: UUID) -> User:
     person = await session.scalar(queries.person(person_id))
     if person is None:
@@ -176,7 +217,7 @@ async def seed_admin(db: Sessions, hasher: Passwords, email: str, password: str)
     async with db.begin() as session:
         if await has_admin(session):
             return False
-    wrong = passwords.weakness(password)
+    wrong = strength.weakness(password, is_admin=True, about=(email,))
     if wrong:
         raise BadInput(_("PARLEY_ADMIN_PASSWORD cannot be used. {why}").format(why=wrong))
     password_hash = await hasher.hash(password)
@@ -211,3 +252,7 @@ async def _keep_an_admin(session: AsyncSession, person: User) -> None:
 async def _forget_links(session: AsyncSession, person_id: UUID | None) -> None:
     whose = OneTimeLink.user_id.is_(None) if person_id is None else OneTimeLink.user_id == person_id
     await session.execute(delete(OneTimeLink).where(whose, OneTimeLink.used_at.is_(None)))
+
+
+def _target(person: User) -> Target:
+    return Target("person", person.id)

@@ -13,6 +13,24 @@ class Action(StrEnum):
 
     SIGNED_IN = "session.opened"
     SIGN_IN_FAILED = "session.refused"
+    SIGNED_OUT = "session.closed"
+    SESSION_ENDED = "session.ended"
+    PASSWORD_SET = "password.set"  # noqa: S105 - what was done
+    SECOND_FACTOR_ADDED = "second_factor.added"
+    SECOND_FACTOR_REMOVED = "second_factor.removed"
+    RECOVERY_CODES_MADE = "recovery_codes.made"
+    RECOVERY_CODE_USED = "recovery_code.used"
+    PASSKEY_ADDED = "passkey.added"
+    PASSKEY_REMOVED = "passkey.removed"
+    SIGN_IN_RULES_CHANGED = "sign_in_rules.changed"
+    PERSON_ADDED = "person.added"
+    PERSON_SIGNED_UP = "person.signed_up"
+    PERSON_APPROVED = "person.approved"
+    PERSON_DECLINED = "person.declined"
+    PERSON_ROLE_CHANGED = "person.role_changed"
+    PERSON_DISABLED = "person.disabled"
+    PERSON_ENABLED = "person.enabled"
+    LINK_MADE = "link.made"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import queries, service
 from backend.accounts.models import Purpose, Role, User
+from backend.audit.acting import Actor, Via, act_as
 from backend.core import db
 from backend.core.errors import NotFound
 
@@ -16,6 +17,7 @@ async def _transaction(database_url: str) -> AsyncIterator[AsyncSession]:
     engine = db.connect(database_url, connections=2)
     try:
         async with db.Sessions(engine).begin() as session:
+            act_as(session, Actor(Via.HOST))
             yield session
     finally:
         await engine.dispose()
@@ -64,7 +66,14 @@ async def disable(database_url: str, email: str) -> str:
 async def enable(database_url: str, email: str) -> str:
     async with _transaction(database_url) as session:
         person = await _person(session, email)
-        service.enable(person)
+        await service.enable(session, person)
+        return _line(person)
+
+
+async def reset_second_factor(database_url: str, email: str) -> str:
+    async with _transaction(database_url) as session:
+        person = await _person(session, email)
+        await service.reset_second_factor(session, person)
         return _line(person)
 
 
@@ -80,5 +89,6 @@ async def _link(session: AsyncSession, origin: str, purpose: Purpose, person: Us
 
 
 def _line(person: User) -> str:
-    state = "disabled" if person.disabled_at else "no password yet" if person.password_hash is None else "active"
+    state = "no password yet" if person.password_hash is None else "active"
+    state = "disabled" if person.disabled_at else "not approved" if person.waiting_since else state
     return f"{person.email:40} {person.role:8} {state:16} {person.name}"

@@ -87,7 +87,7 @@ async def test_an_enabled_person_is_back_but_not_signed_in(db: Sessions, alice: 
     await _disable(db, alice)
 
     async with db.begin() as session:
-        service.enable(await service.find_person(session, alice.id))
+        await service.enable(session, await service.find_person(session, alice.id))
 
     assert (await reread(db, alice)).is_active
     assert await sessions_of(db, alice) == 0

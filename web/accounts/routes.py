@@ -8,10 +8,13 @@ from fastapi import APIRouter, Depends, Form, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from backend.accounts import entrance, passwords, service, sessions
+from backend.accounts import entrance, service, sessions, strength
 from backend.accounts.entrance import JOINING
 from backend.accounts.models import OneTimeLink, Purpose, Theme, User
 from backend.accounts.service import EmailTaken, LinkEnded
+from backend.audit import service as audit
+from backend.audit.acting import Actor, Via, act_as
+from backend.audit.service import Action, Target
 from backend.core.clock import now
 from backend.core.db import Session
 from backend.core.errors import BadInput
@@ -20,7 +23,7 @@ from backend.core.text import clean, one_line
 from backend.engines import publishing, queries as models
 from backend.engines.registry import Registry
 from web import policy
-from web.accounts.arriving import Arriving, kept_secret, let_in, take_secret
+from web.accounts.arriving import Arriving, kept_secret, let_in, sign_in_page, take_secret
 from web.chat.sidebar import load_sidebar
 from web.cookies import SESSION
 from web.dependencies import DeploymentSettings, Models, OwnRow
@@ -44,7 +47,7 @@ async def show_sign_in(
         notice = _(
             "Parley has no administrator yet. Run “parley setup-link” on the server and open the link that it prints."
         )
-    return page(request, "accounts/sign_in.html", next=safe_next(target), email="", error=None, notice=notice)
+    return sign_in_page(request, target, notice=notice)
 
 
 @router.post("/login")
@@ -56,27 +59,21 @@ async def sign_in(
     target: Annotated[str, Form(alias="next")] = "/",
 ) -> Response:
     """One sentence for every reason, so that nobody learns who has an account here."""
-    token = await entrance.sign_in(arrival, email, password)
-    if token:
-        return let_in(request, token, safe_next(target))
+    entry = await entrance.sign_in(arrival, email, password)
+    if entry:
+        return let_in(request, entry, safe_next(target))
     error = _("Email or password is wrong. After several tries, wait a minute before the next one.")
-    return page(
-        request,
-        "accounts/sign_in.html",
-        status=401,
-        next=safe_next(target),
-        email=clean(email),
-        error=error,
-        notice=None,
-    )
+    return sign_in_page(request, target, email=clean(email), error=error)
 
 
 @router.post("/logout")
 async def sign_out(request: Request, session: Session, settings: DeploymentSettings) -> Response:
     """Drafts and whatever a browser kept go, too, where browsers listen to that: over https, and on this machine."""
     token = request.cookies.get(SESSION.name(request))
-    if token:
-        await sessions.close(session, token)
+    if token and (person_id := await sessions.close(session, token)):
+        address = request.client.host if request.client else ""
+        act_as(session, Actor(Via.BROWSER, person_id, address))
+        await audit.record(session, Action.SIGNED_OUT, Target("person", person_id))
     response = RedirectResponse("/login", status_code=303)
     SESSION.clear(request, response)
     if settings.is_https or settings.is_loopback:
@@ -127,7 +124,8 @@ async def set_up(
 
 
 def _wrong_setup(name: str, email: str, company: str, password: str) -> dict[str, str]:
-    wrong = service.wrong_fields(name, email) | _weakness("password", password)
+    sentence = strength.weakness(password, is_admin=True, about=(name, email, company))
+    wrong = service.wrong_fields(name, email) | ({"password": sentence} if sentence else {})
     return wrong if company else wrong | {"company": _("Please enter a name.")}
 
 
@@ -144,6 +142,7 @@ def _setup_page(
         status=422 if errors else 200,
         **(typed or {"name": "", "email": "", "company_name": ""}),
         errors=errors or {},
+        least=strength.MIN_LENGTH_OF_ADMINS,
         steps=_steps(registry),
         minutes_left=max(1, round((link.expires_at - now()).total_seconds() / 60)),
     )
@@ -187,7 +186,8 @@ async def join(request: Request, arrival: Arriving, password: Annotated[str, For
     try:
         async with arrival.db.begin() as session:
             link = await entrance.find_link(session, secret, *JOINING)
-        if errors := _weakness("password", password):
+        assert link.user is not None
+        if errors := _weakness(request, "password", password, link.user):
             return _join_page(request, link, errors)
         token = await entrance.join(arrival, secret, password)
     except LinkEnded:
@@ -202,6 +202,7 @@ def _join_page(request: Request, link: OneTimeLink, errors: dict[str, str]) -> H
         status=422 if errors else 200,
         person=link.user,
         purpose=link.purpose,
+        least=strength.least_length(is_admin=link.user is not None and link.user.is_admin),
         errors=errors,
     )
 
@@ -210,8 +211,8 @@ def _ended(request: Request, kind: str) -> HTMLResponse:
     return page(request, "accounts/link_ended.html", status=410, kind=kind)
 
 
-def _weakness(field: str, password: str) -> dict[str, str]:
-    sentence = passwords.weakness(password)
+def _weakness(request: Request, field: str, password: str, person: User) -> dict[str, str]:
+    sentence = service.password_weakness(password, person, request.state.company.name)
     return {field: sentence} if sentence else {}
 
 
@@ -286,7 +287,7 @@ async def change_password(
 ) -> Response:
     """Every other browser is signed out, and this one gets a new session."""
     await session.commit()  # hashing takes long, and no connection is held meanwhile
-    errors = _weakness("new_password", new_password)
+    errors = _weakness(request, "new_password", new_password, user)
     if not errors:
         token = await entrance.change_password(arrival, user, current_password, new_password)
         if token:
@@ -317,6 +318,7 @@ async def _settings_page(
         saved=saved,
         zones=_zones(),
         models=request.state.registry.offers_for(user.id),
+        least=strength.least_length(is_admin=user.is_admin),
         own_model=own.model_id if own else None,
         **shown,
         **await load_sidebar(request, session, request.state.viewer, current=None),

@@ -130,8 +130,15 @@ async def disable(request: Request, person: Person, user: CurrentUser, session: 
 
 
 @router.post("/admin/people/{person_id}/enable")
-async def enable(person: Person, user: CurrentUser) -> Response:
-    service.enable(person)
+async def enable(person: Person, user: CurrentUser, session: Session) -> Response:
+    await service.enable(session, person)
+    return _done(person, user)
+
+
+@router.post("/admin/people/{person_id}/second-factor")
+async def reset_second_factor(person: Person, user: CurrentUser, session: Session) -> Response:
+    """For somebody who lost their telephone: the password is enough until they have a new one, where they must."""
+    await service.reset_second_factor(session, person)
     return _done(person, user)
 
 
