@@ -84,11 +84,13 @@ async def test_the_other_pages(open_page: OpenPage, carol: User, db: Sessions, s
 
     assert await findings(nobody) == []
     of_models = ["engines", f"engines/{engine_id}", "models", f"models/{model}"]
-    of_admins = ["people", *of_models, "groups", f"groups/{group.id}?q=a"]
+    of_admins = ["people", "sign-in", *of_models, "groups", f"groups/{group.id}?q=a"]
     for path in (
         *(f"/admin/{page}" for page in of_admins),
         "/settings",
         "/settings/keys",
+        "/settings/sessions",
+        "/settings/sign-in",
         "/chat/00000000-0000-0000-0000-000000000000",
     ):
         await admin.goto(path)

@@ -1,6 +1,6 @@
 """Administration: how people come in."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Form, Request
@@ -38,8 +38,8 @@ async def save(
             session,
             Action.SIGN_IN_RULES_CHANGED,
             Target("settings", name="sign_in"),
-            before=rules.described(before),
-            after=rules.described(after),
+            before=asdict(before),
+            after=asdict(after),
         )
     return RedirectResponse("/admin/sign-in?saved=1", status_code=303)
 
