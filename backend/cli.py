@@ -142,6 +142,7 @@ def _user_change(chosen: argparse.Namespace, settings: Settings) -> None:
         "make-member": lambda: people.change_role(database, chosen.email, Role.MEMBER),
         "enable": lambda: people.enable(database, chosen.email),
         "disable": lambda: people.disable(database, chosen.email),
+        "reset-second-factor": lambda: people.reset_second_factor(database, chosen.email),
     }
     print(asyncio.run(changes[chosen.change]()))
 
@@ -278,6 +279,7 @@ def _add_user_commands(commands: "argparse._SubParsersAction[argparse.ArgumentPa
         "make-member": "take that back",
         "enable": "let them sign in again",
         "disable": "sign them out and let them in no more; their conversations stay",
+        "reset-second-factor": "remove their authenticator app, recovery codes and passkeys",
     }.items():
         change = _add_to(commands, name, _user_change, what)
         change.add_argument("email")

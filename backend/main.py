@@ -12,7 +12,8 @@ from fastapi import Depends, FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.staticfiles import StaticFiles
 
-from backend.accounts import service as accounts, sessions as logins, throttle
+from backend.accounts import passkeys, service as accounts, sessions as logins, throttle
+from backend.accounts.passkeys import RelyingParty
 from backend.accounts.passwords import Passwords
 from backend.accounts.sessions import Lifetime
 from backend.admission.service import Admission, Pace
@@ -37,7 +38,7 @@ from backend.files.extracting import Extractor
 from backend.ops import health
 from backend.usage.ledger import Ledger
 from web import errors, policy
-from web.accounts import data as data_pages, keys as key_pages, routes as account_pages
+from web.accounts import browsers, data as data_pages, keys as key_pages, routes as account_pages, second_step, ways_in
 from web.admin import (
     audit as audit_pages,
     bench as bench_pages,
@@ -50,6 +51,7 @@ from web.admin import (
     models as model_pages,
     people as people_pages,
     person as person_pages,
+    sign_in as sign_in_pages,
     start as admin_start,
     trial as trial_pages,
 )
@@ -116,6 +118,9 @@ def create_app(
         health.router,
         reports,
         account_pages.router,
+        second_step.router,
+        browsers.router,
+        ways_in.router,
         key_pages.router,
         data_pages.router,
         api.router,
@@ -125,6 +130,7 @@ def create_app(
         people_pages.router,
         person_pages.router,
         policy_pages.router,
+        sign_in_pages.router,
         group_pages.router,
         model_pages.router,
         trial_pages.router,
@@ -226,6 +232,8 @@ async def _open(
         "sessions": sessions,
         "direct": direct,
         "passwords": hasher,
+        "second_factors": Sealer(secrets, "second factors"),
+        "party": RelyingParty(settings.origin, subkey(secrets[0], "passkey challenges")),
         "lifetime": Lifetime(
             idle=timedelta(hours=settings.session_idle_hours), absolute=timedelta(days=settings.session_days)
         ),
@@ -279,6 +287,8 @@ async def _clean(sessions: Sessions) -> None:
                 if session is not None:
                     await logins.delete_ended(session, now() - timedelta(days=1))
                     await throttle.delete_old(session)
+                    await accounts.delete_ended_links(session)
+                    await passkeys.delete_ended_challenges(session)
             if session is not None:
                 await attachments.clean_up(sessions, before=now() - _UNSENT_FILES_STAY)
         except DatabaseGone:

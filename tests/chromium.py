@@ -17,7 +17,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
     # What a page asks of others is seen, and goes nowhere.
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost",
     # The address bar, which nobody sees, is two web pages of its own for each window: half of what a test costs.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
     # No window is ever in front here, and none of them may sleep for that.

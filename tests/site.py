@@ -81,6 +81,8 @@ class Site:
             lifespan="on",
             ws="none",
             timeout_graceful_shutdown=2,
+            proxy_headers=bool(self.settings.trusted_proxies),
+            forwarded_allow_ips=list(self.settings.trusted_proxies),
         )
         self._server = _Server(config)
         self._server.config.load()

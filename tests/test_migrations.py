@@ -19,7 +19,18 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 
-from backend.accounts.models import LoginSession, OneTimeLink, Purpose, Role, SignInThrottle, User
+from backend.accounts.models import (
+    LoginSession,
+    OneTimeLink,
+    Passkey,
+    Purpose,
+    RecoveryCode,
+    Role,
+    SecondFactor,
+    SignInThrottle,
+    UsedChallenge,
+    User,
+)
 from backend.audit.acting import Via
 from backend.audit.models import AuditAnchor, AuditEvent, AuditName
 from backend.bench.models import BenchRun
@@ -103,7 +114,11 @@ def populate(url: str) -> tuple[UUID, UUID]:
                 AuditAnchor(number=1, mac=b"4" * 32, key_id=b"1234", signature=b"6" * 32),
                 OneTimeLink(purpose=Purpose.RESET, user_id=bob.id, token_digest=b"1" * 32, expires_at=now()),
                 Erasure(person_id=new_id(), by_id=new_id(), removed={"users": 1}, kept={}),
-                SignInThrottle(account=b"2" * 32, failures=1, last_failure_at=now()),
+                SignInThrottle(account=b"2" * 32, network=b"", tries=1, recent=[now()], last_try_at=now()),
+                SecondFactor(user_id=alice.id, sealed=b"sealed"),
+                RecoveryCode(user_id=alice.id, digest=b"3" * 32),
+                Passkey(user_id=alice.id, credential_id=b"4", public_key=b"5", sign_count=0, name="Telephone"),
+                UsedChallenge(digest=b"6" * 32, expires_at=now()),
             ]
         )
         session.flush()

@@ -1,4 +1,4 @@
-"""The two cookies we set, and how they are protected."""
+"""The three cookies we set, and how they are protected."""
 
 from dataclasses import dataclass
 
@@ -37,4 +37,5 @@ class Cookie:
 
 
 SESSION = Cookie("sid", seconds=30 * 24 * 3600)  # the table decides when it ends
+SECOND_STEP = Cookie("step", seconds=600)  # the password was right, and the second factor is asked for
 ONE_TIME_LINK = Cookie("link", seconds=3600)  # the secret of a set-up or invitation link, taken out of the address

@@ -18,6 +18,7 @@ from backend.core.db import is_gone
 from backend.core.errors import AppError, BadInput, NotFound, NotSignedIn, TooLarge, Unavailable
 from backend.core.i18n import _
 from web.api import errors as api
+from web.policy import SignInAgain
 from web.rendering import page, partial
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ def respond(request: Request, error: AppError) -> Response:
         return api.problem_of(error).reply()
     if isinstance(error, NotSignedIn):
         response = _ask_to_sign_in(request)
+    elif isinstance(error, SignInAgain) and request.method in ("GET", "HEAD"):
+        response = RedirectResponse(f"/login/again?next={quote(_here(request))}", status_code=303)
     elif request.headers.get("hx-request"):
         response = _toast(request, error)
     else:
@@ -119,12 +122,15 @@ def _page(request: Request, error: AppError) -> Response:
         status_code=error.status,
         heading=_HEADINGS.get(error.status, _("Something went wrong")),
         sentence=str(error),
-        ways=_ways_on(error),
+        ways=_ways_on(request, error),
         moment=now(),
     )
 
 
-def _ways_on(error: AppError) -> list[tuple[str, str]]:
+def _ways_on(request: Request, error: AppError) -> list[tuple[str, str]]:
+    if isinstance(error, SignInAgain):
+        back = _path_of(request.headers.get("referer", ""))
+        return [(_("Confirm that it is you"), f"/login/again?next={quote(back)}"), (_("Back"), back)]
     if isinstance(error, NotSignedIn):
         return [(_("Sign in"), "/login")]
     return [(_("New chat"), "/")]

@@ -35,7 +35,8 @@ _HEADERS: Final = {
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=(), clipboard-write=(self)",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=(), clipboard-write=(self), "
+    "publickey-credentials-get=(self), publickey-credentials-create=(self)",
 }
 
 _RAW_HEADERS: Final = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]

@@ -4,11 +4,13 @@ Whatever ends a session or changes a person says so on the bus (`backend/account
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from backend.accounts import sessions
 from backend.accounts.sessions import Lifetime
 from backend.core.bus import Bus, Payload
+from backend.core.clock import now
 from backend.core.db import Sessions
 from web.remembering import Remembered, Remembering, until
 from web.streaming import OpenStreams
@@ -21,6 +23,13 @@ class Login(Remembered):
 
     viewer: Viewer
     time_zone: str | None
+    session_id: UUID
+    authenticated_at: datetime
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether dangerous pages may take it without asking again."""
+        return self.authenticated_at > now() - sessions.FRESH_FOR
 
 
 class Logins:
@@ -45,7 +54,7 @@ class Logins:
             if row is None:
                 return None
             viewer, end = Viewer.of(row), min(row.expires_at, row.last_seen_at + lifetime.idle)
-            return Login(viewer.id, until(end), viewer, row.time_zone)
+            return Login(viewer.id, until(end), viewer, row.time_zone, row.id, row.authenticated_at)
 
         return await self._known.find(token, look_up)
 

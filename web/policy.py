@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from backend.accounts.models import Area
 from backend.audit.acting import Actor, Via
-from backend.core.errors import NotFound, NotSignedIn
+from backend.core.errors import Forbidden, NotFound, NotSignedIn
 from backend.core.i18n import _
 from backend.groups.rights import Right
 from backend.keys.models import Scope
@@ -51,6 +51,10 @@ POLICY: dict[tuple[str, str], Access] = {
     # Ways in
     ("GET", "/login"): Access.PUBLIC,
     ("POST", "/login"): Access.PUBLIC,
+    ("GET", "/login/second"): Access.PUBLIC,
+    ("POST", "/login/second"): Access.PUBLIC,
+    ("GET", "/login/again"): Access.SIGNED_IN,
+    ("POST", "/login/passkey"): Access.PUBLIC,
     ("POST", "/logout"): Access.PUBLIC,
     ("GET", "/setup"): Access.PUBLIC,
     ("POST", "/setup"): Access.PUBLIC,
@@ -86,6 +90,17 @@ POLICY: dict[tuple[str, str], Access] = {
     ("GET", "/settings/data"): Access.SIGNED_IN,
     ("POST", "/settings/data/export"): Access.SIGNED_IN,
     ("POST", "/settings/data/delete"): Access.SIGNED_IN,
+    ("GET", "/settings/sessions"): Access.SIGNED_IN,
+    ("POST", "/settings/sessions/{session_id}/end"): Access.SIGNED_IN,
+    ("POST", "/settings/sessions/end-others"): Access.SIGNED_IN,
+    ("POST", "/settings/sessions/end-all"): Access.SIGNED_IN,
+    ("GET", "/settings/sign-in"): Access.SIGNED_IN,
+    ("POST", "/settings/sign-in/app"): Access.SIGNED_IN,
+    ("POST", "/settings/sign-in/app/remove"): Access.SIGNED_IN,
+    ("POST", "/settings/sign-in/recovery-codes"): Access.SIGNED_IN,
+    ("POST", "/settings/passkeys"): Access.SIGNED_IN,
+    ("POST", "/settings/passkeys/{passkey_id}/name"): Access.SIGNED_IN,
+    ("POST", "/settings/passkeys/{passkey_id}/remove"): Access.SIGNED_IN,
     ("GET", "/settings/keys"): Access.SIGNED_IN,
     ("POST", "/settings/keys"): Access.SIGNED_IN,
     ("POST", "/settings/keys/{key_id}/revoke"): Access.SIGNED_IN,
@@ -110,6 +125,9 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/admin/people/{person_id}/role"): Access.ADMIN,
     ("POST", "/admin/people/{person_id}/disable"): Access.PEOPLE,
     ("POST", "/admin/people/{person_id}/enable"): Access.PEOPLE,
+    ("POST", "/admin/people/{person_id}/second-factor"): Access.PEOPLE,
+    ("GET", "/admin/sign-in"): Access.AUDIT,
+    ("POST", "/admin/sign-in"): Access.AUDIT,
     ("GET", "/admin/engines"): Access.MODELS,
     ("POST", "/admin/engines"): Access.MODELS,
     ("POST", "/admin/engines/test"): Access.MODELS,
@@ -160,6 +178,32 @@ POLICY: dict[tuple[str, str], Access] = {
     ("POST", "/admin/groups/{group_id}/members/{person_id}/remove"): Access.PEOPLE,
 }
 
+#: Where a sign-in of the last quarter of an hour is asked for: what changes rights, keys of engines, ways in.
+FRESH: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("GET", "/settings/sign-in"),
+        ("POST", "/settings/sign-in/app"),
+        ("POST", "/settings/sign-in/app/remove"),
+        ("POST", "/settings/sign-in/recovery-codes"),
+        ("POST", "/settings/passkeys"),
+        ("POST", "/settings/passkeys/{passkey_id}/remove"),
+        ("POST", "/admin/people"),
+        ("POST", "/admin/people/{person_id}/link"),
+        ("POST", "/admin/people/{person_id}/role"),
+        ("POST", "/admin/people/{person_id}/disable"),
+        ("POST", "/admin/people/{person_id}/enable"),
+        ("POST", "/admin/people/{person_id}/second-factor"),
+        ("GET", "/admin/sign-in"),
+        ("POST", "/admin/sign-in"),
+        ("POST", "/admin/engines"),
+        ("POST", "/admin/engines/{engine_id}"),
+    }
+)
+
+
+class SignInAgain(Forbidden):
+    """They are who they say, but nobody has seen them for a while: the browser may have been left open."""
+
 
 RIGHTS: Final[dict[tuple[str, str], Right]] = {
     ("POST", "/files"): Right.UPLOAD,
@@ -195,7 +239,7 @@ def check(routes: Iterable[BaseRoute]) -> None:
     """Raise PolicyBroken unless every route has a row and every row a route."""
     found = set(rows_of(routes))
     missing, idle = found - POLICY.keys(), POLICY.keys() - found
-    idle |= (RIGHTS.keys() | SCOPES.keys()) - POLICY.keys()
+    idle |= (RIGHTS.keys() | SCOPES.keys() | FRESH) - POLICY.keys()
     if missing or idle:
         raise PolicyBroken(f"without a row: {sorted(missing)}; without a route: {sorted(idle)}")
     if unscoped := {key for key, access in POLICY.items() if access is Access.KEY} - SCOPES.keys():
@@ -238,6 +282,13 @@ async def authorize(request: Request) -> None:
         raise NotFound(_("There is no page here."))
     if key in RIGHTS:
         rights.require(request, RIGHTS[key])
+    if key in FRESH and not login.is_fresh:
+        raise SignInAgain(
+            _(
+                "You signed in more than a quarter of an hour ago, so nothing was done. Open the link below in a new "
+                "tab and confirm that it is you; then reload this page, and what you typed is sent again."
+            )
+        )
 
 
 def _administers(viewer: Viewer, access: Access) -> bool:

@@ -84,6 +84,7 @@ def render(request: Request, template: str, **context: Any) -> Markup:
             company=request.state.company.name,
             support_id=request.state.support_id,
             path=request.url.path,
+            fresh=login.is_fresh if (login := getattr(request.state, "login", None)) else False,
             zone=zone_of(request),
             limits=getattr(request.state, "limits", None),
             may=rights_of(request),

@@ -4,10 +4,10 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKey, LargeBinary, String, text
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import ARRAY, BigInteger, CheckConstraint, DateTime, ForeignKey, LargeBinary, String, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from backend.core.clock import now
 from backend.core.db import Base, Row, words
 from backend.core.text import clean
 
@@ -36,6 +36,7 @@ class Purpose(StrEnum):
     SETUP = "setup"  # make the first administrator
     INVITATION = "invitation"  # set the first password
     RESET = "reset"  # set a new password
+    SECOND_STEP = "second_step"  # the password was right; now the second factor
 
 
 def normal_email(email: str) -> str:
@@ -59,6 +60,7 @@ class User(Row):
     areas: Mapped[list[str]] = mapped_column(ARRAY(String(20)), default=list, server_default=text("'{}'"))
     password_hash: Mapped[str | None]
     disabled_at: Mapped[datetime | None]
+    waiting_since: Mapped[datetime | None]  # signed up by themselves; an administrator has to say yes
     last_seen_at: Mapped[datetime | None]
     theme: Mapped[Theme] = mapped_column(words(Theme, "theme"), default=Theme.SYSTEM)
     time_zone: Mapped[str | None] = mapped_column(String(64))
@@ -75,7 +77,7 @@ class User(Row):
     @property
     def is_active(self) -> bool:
         """Whether they can sign in: invited people cannot yet, disabled ones no more."""
-        return self.password_hash is not None and self.disabled_at is None
+        return self.password_hash is not None and self.disabled_at is None and self.waiting_since is None
 
     @property
     def initials(self) -> str:
@@ -93,6 +95,7 @@ class LoginSession(Row):
     token_digest: Mapped[bytes] = mapped_column(LargeBinary(32), unique=True)
     last_seen_at: Mapped[datetime]
     expires_at: Mapped[datetime]
+    authenticated_at: Mapped[datetime] = mapped_column(default=now)  # when they last showed that it is them
     time_zone: Mapped[str | None] = mapped_column(String(64))
     address: Mapped[str] = mapped_column(String(64))
     user_agent: Mapped[str] = mapped_column(String(300))
@@ -116,11 +119,56 @@ class OneTimeLink(Row):
 
 
 class SignInThrottle(Base):
-    """Failed sign-ins of one account; kept for unknown addresses too, so that both behave alike."""
+    """Tries of one account from one network, or from all (no network); unknown accounts are counted alike."""
 
     __tablename__ = "sign_in_throttles"
 
     account: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)  # digest of the address
-    failures: Mapped[int]
-    last_failure_at: Mapped[datetime]
-    blocked_until: Mapped[datetime | None]
+    network: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)  # digest of both; empty for all
+    tries: Mapped[int]  # of the day, where it counts for all networks
+    recent: Mapped[list[datetime]] = mapped_column(ARRAY(DateTime(timezone=True)))  # of the hour, from one network
+    last_try_at: Mapped[datetime]
+    known_until: Mapped[datetime | None]  # the person has signed in from there
+
+
+class SecondFactor(Base):
+    """The secret that an app on the person's telephone has, too (TOTP)."""
+
+    __tablename__ = "second_factors"
+
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), primary_key=True)
+    sealed: Mapped[bytes]
+    confirmed_at: Mapped[datetime | None]  # a first code was right; until then it asks for nothing
+    last_step: Mapped[int | None] = mapped_column(BigInteger)  # a code is good once
+
+
+class RecoveryCode(Row):
+    """One of the ten codes that stand in for a lost telephone, once each."""
+
+    __tablename__ = "recovery_codes"
+
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    digest: Mapped[bytes] = mapped_column(LargeBinary(32), unique=True)
+    used_at: Mapped[datetime | None]
+
+
+class Passkey(Row):
+    """A key in somebody's telephone, computer or stick; of it the public half."""
+
+    __tablename__ = "passkeys"
+
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    credential_id: Mapped[bytes] = mapped_column(unique=True)
+    public_key: Mapped[bytes]
+    sign_count: Mapped[int] = mapped_column(BigInteger)
+    name: Mapped[str] = mapped_column(String(80))
+    last_used_at: Mapped[datetime | None]
+
+
+class UsedChallenge(Base):
+    """What a passkey has signed once; kept until it would have ended by itself."""
+
+    __tablename__ = "used_challenges"
+
+    digest: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    expires_at: Mapped[datetime]

@@ -1,20 +1,20 @@
-"""Passwords: the rule for new ones, and argon2id off the event loop."""
+"""Argon2id off the event loop. Which passwords are taken at all is told in `strength.py`."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import monotonic
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from backend.core.errors import TooMany
-from backend.core.i18n import _, ngettext
-
-MIN_LENGTH = 12
-MAX_LENGTH = 128
+from backend.core.i18n import _
 
 _AT_ONCE = 2  # a hash takes 64 MiB
 _MAX_WAITING = 50
+_PER_SECOND = 50
 
 
 class Passwords:
@@ -27,6 +27,7 @@ class Passwords:
         self._hasher = PasswordHasher(time_cost=rounds, memory_cost=memory_kib, parallelism=lanes)
         self._turnstile = asyncio.Semaphore(_AT_ONCE)
         self._waiting = 0
+        self._begun: deque[float] = deque(maxlen=_PER_SECOND)
         self._nobody = self._hasher.hash("nobody has this password")
 
     async def hash(self, password: str) -> str:
@@ -51,8 +52,11 @@ class Passwords:
     @asynccontextmanager
     async def _one_of_few(self) -> AsyncIterator[None]:
         """A short line before the turnstile; a long one is refused rather than grown."""
-        if self._waiting >= _MAX_WAITING:
+        moment = monotonic()
+        too_fast = len(self._begun) == _PER_SECOND and moment - self._begun[0] < 1
+        if self._waiting >= _MAX_WAITING or too_fast:
             raise TooMany(_("Too many people are signing in right now. Try again in a few seconds."), retry_after=5)
+        self._begun.append(moment)
         self._waiting += 1
         try:
             await self._turnstile.acquire()
@@ -67,19 +71,3 @@ class Passwords:
 def _bytes(password: str) -> bytes:
     """Any text, also with halves of characters in it: a password is compared, never shown."""
     return password.encode("utf-8", "surrogatepass")
-
-
-def weakness(password: str) -> str | None:
-    """A sentence that says why `password` cannot be taken, or None."""
-    length = len(password)
-    if length < MIN_LENGTH:
-        return ngettext(
-            "This one has {length} character; at least {least} are needed.",
-            "This one has {length} characters; at least {least} are needed.",
-            length,
-        ).format(length=length, least=MIN_LENGTH)
-    if length > MAX_LENGTH:
-        return _("This one has {length} characters; at most {most} can be kept.").format(length=length, most=MAX_LENGTH)
-    if len(set(password)) < 5:
-        return _("This one repeats a few characters and is easily guessed.")
-    return None

@@ -19,7 +19,12 @@ def everybody() -> Select[User]:
 
 def active_admins() -> Select[User]:
     """Those who could administer everything right now: an invited one may never come."""
-    return select(User).where(User.role == Role.ADMIN, User.password_hash.is_not(None), User.disabled_at.is_(None))
+    return select(User).where(
+        User.role == Role.ADMIN,
+        User.password_hash.is_not(None),
+        User.disabled_at.is_(None),
+        User.waiting_since.is_(None),
+    )
 
 
 def live_session(token_digest: bytes, now: datetime) -> Select[LoginSession]:

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from backend.accounts import passwords, queries, sessions, throttle
+from backend.accounts import passkeys, queries, second_factor, sessions, strength, throttle
 from backend.accounts.models import Area, OneTimeLink, Purpose, Role, Theme, User, normal_email
 from backend.accounts.passwords import Passwords
 from backend.audit import service as audit
@@ -27,6 +27,7 @@ LIFETIMES = {
     Purpose.SETUP: timedelta(hours=1),
     Purpose.INVITATION: timedelta(days=7),
     Purpose.RESET: timedelta(days=1),
+    Purpose.SECOND_STEP: timedelta(minutes=10),
 }
 
 # Deliberately loose: something, an at sign, a domain. Only a mail can prove an address.
@@ -71,12 +72,20 @@ async def add_person(
     role: Role,
     areas: Collection[Area] = (),
     password_hash: str | None = None,
+    waiting_since: datetime | None = None,
 ) -> User:
     """Raises BadInput with a sentence per field, EmailTaken."""
     if wrong := wrong_fields(name, email):
         raise BadInput(_("Please check the fields below."), fields=wrong)
     name, email = clean_name(name), normal_email(email)
-    user = User(name=name, email=email, role=role, areas=_kept(role, areas), password_hash=password_hash)
+    user = User(
+        name=name,
+        email=email,
+        role=role,
+        areas=_kept(role, areas),
+        password_hash=password_hash,
+        waiting_since=waiting_since,
+    )
     session.add(user)
     with broken(uq_users_email=EmailTaken(_("There is already an account for {email}.").format(email=email))):
         await session.flush()
@@ -162,7 +171,20 @@ async def set_password(session: AsyncSession, person: User, password_hash: str) 
     person.password_hash = password_hash
     await sessions.close_all_of(session, person.id)
     await _forget_links(session, person.id)
-    await throttle.forgive(session, person.email)
+    await throttle.forget(session, person.email)
+
+
+async def reset_second_factor(session: AsyncSession, person: User) -> None:
+    """For somebody who lost their telephone: app, recovery codes and passkeys go, and every session with them."""
+    await session.scalar(queries.held(person.id))
+    await second_factor.remove(session, person)
+    await passkeys.remove_all(session, person)
+    await sessions.close_all_of(session, person.id)
+
+
+def password_weakness(password: str, person: User, company: str) -> str | None:
+    """A sentence that says why this person cannot take this password, or None."""
+    return strength.weakness(password, is_admin=bool(person.administers), about=(person.name, person.email, company))
 
 
 async def make_link(session: AsyncSession, purpose: Purpose, person: User | None = None) -> str:
@@ -172,7 +194,12 @@ async def make_link(session: AsyncSession, purpose: Purpose, person: User | None
     """
     if person and person.disabled_at is not None:
         raise Conflict(_("{name} is disabled. Enable the account first.").format(name=person.name))
-    await _forget_links(session, person.id if person else None)
+    if person and person.waiting_since is not None:
+        raise Conflict(_("{name} waits for approval. Approve the account first.").format(name=person.name))
+    if purpose is not Purpose.SECOND_STEP:  # which whoever has the password makes, and must not take links away
+        await _forget_links(session, person.id if person else None)
+        target = the_person(person.id) if person else None
+        await audit.record(session, Action.LINK_MADE, target, after={"purpose": purpose})
     secret = new_token()
     session.add(
         OneTimeLink(
@@ -182,7 +209,6 @@ async def make_link(session: AsyncSession, purpose: Purpose, person: User | None
             expires_at=now() + LIFETIMES[purpose],
         )
     )
-    await audit.record(session, Action.LINK_MADE, the_person(person.id) if person else None, after={"purpose": purpose})
     return secret
 
 
@@ -204,6 +230,12 @@ async def use_link(session: AsyncSession, link: OneTimeLink) -> None:
         raise LinkEnded(_("This link has been used already, or it has expired."))
 
 
+async def delete_ended_links(session: AsyncSession) -> None:
+    """Of the half-way ones only: of the others the page still says what became of them."""
+    ended = delete(OneTimeLink).where(OneTimeLink.purpose == Purpose.SECOND_STEP, OneTimeLink.expires_at < now())
+    await session.execute(ended)
+
+
 async def find_person(session: AsyncSession, person_id: UUID) -> User:
     person = await session.scalar(queries.person(person_id))
     if person is None:
@@ -216,7 +248,7 @@ async def seed_admin(db: Sessions, hasher: Passwords, email: str, password: str)
     async with db.begin() as session:
         if await has_admin(session):
             return False
-    wrong = passwords.weakness(password)
+    wrong = strength.weakness(password, is_admin=True, about=(email,))
     if wrong:
         raise BadInput(_("PARLEY_ADMIN_PASSWORD cannot be used. {why}").format(why=wrong))
     password_hash = await hasher.hash(password)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from backend.accounts import queries
@@ -18,6 +18,8 @@ from backend.core.clock import now
 from backend.core.security import digest, new_token
 
 TOPIC = "sessions"  # {"user_id": …, "ended": whether they were signed out somewhere}
+
+FRESH_FOR = timedelta(minutes=15)  # after a sign-in dangerous pages do not ask for another one
 
 _TOUCH_EVERY = timedelta(minutes=1)  # last_seen_at is written at most this often
 
@@ -50,6 +52,7 @@ def open_for(session: AsyncSession, user: User, browser: Browser, lifetime: Life
             token_digest=digest(token),
             last_seen_at=moment,
             expires_at=moment + lifetime.absolute,
+            authenticated_at=moment,
             time_zone=browser.time_zone,
             address=browser.address[:64],
             user_agent=browser.user_agent[:300],
@@ -80,7 +83,7 @@ async def find(session: AsyncSession, token: str, lifetime: Lifetime) -> LoginSe
 
 
 async def close(session: AsyncSession, token: str) -> UUID | None:
-    """Whose it was."""
+    """Whose it was, if there was one."""
     closed = delete(LoginSession).where(LoginSession.token_digest == digest(token)).returning(LoginSession.user_id)
     user_id = await session.scalar(closed)
     if user_id is not None:
@@ -88,9 +91,32 @@ async def close(session: AsyncSession, token: str) -> UUID | None:
     return user_id
 
 
-async def close_all_of(session: AsyncSession, user_id: UUID) -> None:
-    await session.execute(delete(LoginSession).where(LoginSession.user_id == user_id))
+async def close_all_of(session: AsyncSession, user_id: UUID, *, but: UUID | None = None) -> int:
+    """How many there were; `but` is one that stays."""
+    ended = delete(LoginSession).where(LoginSession.user_id == user_id).returning(LoginSession.id)
+    count = len(list(await session.scalars(ended.where(LoginSession.id != but) if but else ended)))
     await _announce(session, user_id, ended=True)
+    return count
+
+
+async def close_one_of(session: AsyncSession, user_id: UUID, session_id: UUID) -> bool:
+    """False where there is none of theirs with this id."""
+    one = delete(LoginSession).where(LoginSession.user_id == user_id, LoginSession.id == session_id)
+    ended = await session.scalar(one.returning(LoginSession.id))
+    if ended is not None:
+        await _announce(session, user_id, ended=True)
+    return ended is not None
+
+
+async def open_of(session: AsyncSession, user_id: UUID, lifetime: Lifetime) -> list[LoginSession]:
+    """The browsers in which they are signed in, the one used last first."""
+    moment = now()
+    live = select(LoginSession).where(
+        LoginSession.user_id == user_id,
+        LoginSession.expires_at > moment,
+        LoginSession.last_seen_at > moment - lifetime.idle,
+    )
+    return list(await session.scalars(live.order_by(LoginSession.last_seen_at.desc(), LoginSession.id)))
 
 
 async def changed(session: AsyncSession, user_id: UUID) -> None:

@@ -37,6 +37,7 @@ class Action(StrEnum):
     SIGNED_IN = "session.opened"
     SIGN_IN_FAILED = "session.refused"
     SIGNED_OUT = "session.closed"
+    SESSION_ENDED = "session.ended"
 
     PERSON_ADDED = "person.added"
     PERSON_CHANGED = "person.changed"
@@ -45,6 +46,12 @@ class Action(StrEnum):
     PERSON_ENABLED = "person.enabled"
     LINK_MADE = "person.link_made"
     PASSWORD_SET = "person.password_set"  # noqa: S105 - the name of an action
+    SECOND_FACTOR_ADDED = "person.second_factor_added"
+    SECOND_FACTOR_REMOVED = "person.second_factor_removed"
+    RECOVERY_CODES_MADE = "person.recovery_codes_made"
+    RECOVERY_CODE_USED = "person.recovery_code_used"
+    PASSKEY_ADDED = "person.passkey_added"
+    PASSKEY_REMOVED = "person.passkey_removed"
 
     GROUP_ADDED = "group.added"
     GROUP_CHANGED = "group.changed"
@@ -92,6 +99,7 @@ class Action(StrEnum):
     DATA_EXPORTED = "person.exported"
 
     POLICY_CHANGED = "policy.changed"
+    SIGN_IN_RULES_CHANGED = "policy.sign_in_changed"
 
 
 @dataclass(frozen=True, slots=True)

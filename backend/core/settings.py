@@ -82,6 +82,7 @@ class Settings(BaseSettings):
 
     admin_email: str = ""
     admin_password: SecretStr | None = None
+    require_second_factor: Literal["nobody", "admins", "everybody"] | None = None
 
     engines: tuple[EngineSetting, ...] = ()
     embedded_engine: EngineSetting | None = None

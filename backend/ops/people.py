@@ -70,6 +70,13 @@ async def enable(database_url: str, email: str) -> str:
         return _line(person)
 
 
+async def reset_second_factor(database_url: str, email: str) -> str:
+    async with _transaction(database_url) as session:
+        person = await _person(session, email)
+        await service.reset_second_factor(session, person)
+        return _line(person)
+
+
 async def _person(session: AsyncSession, email: str) -> User:
     person = await session.scalar(queries.by_email(email))
     if person is None:
@@ -82,5 +89,6 @@ async def _link(session: AsyncSession, origin: str, purpose: Purpose, person: Us
 
 
 def _line(person: User) -> str:
-    state = "disabled" if person.disabled_at else "no password yet" if person.password_hash is None else "active"
+    state = "no password yet" if person.password_hash is None else "active"
+    state = "disabled" if person.disabled_at else "not approved" if person.waiting_since else state
     return f"{person.email:40} {person.role:8} {state:16} {person.name}"

@@ -46,7 +46,7 @@ async def erase(session: AsyncSession, person: User, by_id: UUID) -> Erasure:
     await session.execute(select(User.id).where(User.id == person.id).with_for_update())  # nothing new of theirs comes
     counts = await belongings.count(session, person.id)
     await _remove_conversations(session, person.id)
-    await throttle.forgive(session, person.email)
+    await throttle.forget(session, person.email)
     await belongings.remove(session, person.id)
     session.expunge(person)
     await audit.forget_name(session, person.id)

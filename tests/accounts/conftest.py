@@ -12,8 +12,10 @@ from backend.accounts.passwords import Passwords
 from backend.accounts.service import make_link
 from backend.accounts.sessions import Browser, Lifetime
 from backend.core.db import Sessions
+from backend.core.security import Sealer
 from tests.site import CHEAP_PASSWORDS
 
+SEALER = Sealer(["0123456789abcdef0123456789abcdef"], "second factors")
 LIFETIME = Lifetime(idle=timedelta(hours=12), absolute=timedelta(days=7))
 
 Arrive = Callable[..., Arrival]
@@ -25,7 +27,7 @@ def arrive(db: Sessions) -> Arrive:
     hasher = Passwords(**CHEAP_PASSWORDS)
 
     def one(old_token: str | None = None, *, passwords: Passwords = hasher) -> Arrival:
-        return Arrival(db, passwords, LIFETIME, Browser("10.0.0.7", "test", "Europe/Berlin"), old_token)
+        return Arrival(db, passwords, LIFETIME, Browser("10.0.0.7", "test", "Europe/Berlin"), old_token, SEALER)
 
     return one
 

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from backend.accounts.passwords import MAX_LENGTH, MIN_LENGTH, Passwords, weakness
+from backend.accounts.passwords import Passwords
 from backend.core.errors import TooMany
 from tests.site import CHEAP_PASSWORDS
 
@@ -80,29 +80,8 @@ async def test_a_flood_is_refused_with_a_time_to_come_back_and_leaves_no_trace(p
 
     assert len(refused) == 60 - 50 - 2 or len(refused) == 60 - 50
     assert all(refusal.retry_after for refusal in refused)
+    passwords._begun.clear()  # a second later
     assert await passwords.verify(None, "x") is False
-
-
-@pytest.mark.parametrize(
-    ("password", "says"),
-    [
-        ("short", "This one has 5 characters"),
-        ("x", "This one has 1 character;"),
-        ("y" * (MAX_LENGTH + 1), "at most 128"),
-        ("abababababab", "easily guessed"),
-    ],
-)
-def test_a_weak_password_is_told_why(password: str, says: str) -> None:
-    assert says in (weakness(password) or "")
-
-
-@pytest.mark.parametrize(
-    "password", ["abcdefghijkl", "correct horse battery", "ключ от всех дверей", "z!" + "abcdefg" * 18]
-)
-def test_any_other_password_is_taken(password: str) -> None:
-    assert MIN_LENGTH <= len(password) <= MAX_LENGTH
-
-    assert weakness(password) is None
 
 
 class _Slow:

@@ -1,129 +1,144 @@
+"""Guessing is slow, and slows down nobody but who guesses (ACC-05)."""
+
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 
 from backend.accounts import throttle
 from backend.accounts.models import SignInThrottle
-from backend.accounts.throttle import FREE_TRIES
+from backend.accounts.throttle import LONGEST_WAIT, PER_DAY, PER_HOUR, PER_MINUTE, network_of
 from backend.core.clock import now
 from backend.core.db import Sessions
-from backend.core.security import digest
+
+HERE, ELSEWHERE = "192.0.2.1", "198.51.100.7"
 
 
-async def test_the_first_tries_are_free_and_the_next_has_to_wait(db: Sessions) -> None:
-    admitted = [await _try(db) for _ in range(FREE_TRIES + 2)]
+async def test_five_tries_a_minute_are_free_and_the_next_has_to_wait(db: Sessions) -> None:
+    admitted = [await _try(db) for _ in range(PER_MINUTE + 2)]
+    await _pass(db, timedelta(minutes=1))
 
-    assert admitted == [True] * FREE_TRIES + [False] * 2
+    assert admitted == [True] * PER_MINUTE + [False] * 2
+    assert await _try(db)
 
 
 async def test_a_hundred_tries_at_the_same_moment_are_counted_as_a_hundred(db: Sessions) -> None:
     admitted = await asyncio.gather(*[_try(db) for _ in range(100)])
 
-    assert sum(admitted) == FREE_TRIES
+    assert sum(admitted) == PER_MINUTE
 
 
-async def test_each_further_try_waits_twice_as_long_and_never_longer_than_a_quarter_of_an_hour(db: Sessions) -> None:
-    for _ in range(FREE_TRIES):
-        await _try(db)
+async def test_twenty_tries_an_hour_and_then_a_quarter_of_an_hour_between_two(db: Sessions) -> None:
+    for _ in range(PER_HOUR):
+        assert await _try(db)
+        await _pass(db, timedelta(seconds=20))
+
+    assert not await _try(db)
+    await _pass(db, LONGEST_WAIT)
+    assert await _try(db), "nobody is ever locked out for longer"
+    assert not await _try(db)
+
+
+async def test_who_guesses_elsewhere_slows_down_nobody_here(db: Sessions) -> None:
+    for _ in range(PER_HOUR):
+        await _try(db, address=ELSEWHERE)
+
+    assert not await _try(db, address=ELSEWHERE)
+    assert await _try(db, address=HERE)
+
+
+async def test_guessing_from_many_networks_slows_down_all_where_the_person_never_was(db: Sessions) -> None:
+    async with db.begin() as session:
+        await throttle.forgive(session, "alice@corp.example", HERE)  # has signed in here
+    for number in range(PER_DAY):
+        assert await _try(db, address=f"203.0.113.{number}")
 
     waits = []
-    for _ in range(12):
-        waits.append(await _wait(db))
-        await _let_the_wait_pass(db)
-        assert await _try(db)
+    for number in range(11):
+        assert not await _try(db, address=f"10.9.0.{number}")
+        waits.append((await _due(db) - now()).total_seconds())
+        await _pass(db, timedelta(seconds=waits[-1] + 1))
+        assert await _try(db, address=f"10.9.0.{number}")
 
-    assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900, 900]
-
-
-async def test_somebody_who_goes_on_for_months_still_waits_a_quarter_of_an_hour(db: Sessions) -> None:
-    await _try(db)
-    async with db.begin() as session:
-        await session.execute(update(SignInThrottle).values(failures=1_000_000))
-
-    admitted = await _try(db)
-
-    assert admitted
-    assert await _wait(db) == 900
+    assert [round(wait, -1 if wait > 500 else 0) for wait in waits] == pytest.approx(
+        [2, 4, 8, 16, 32, 64, 128, 256, 510, 900, 900], abs=3
+    )
+    assert await _try(db, address=HERE), "where the person signs in nobody notices"
 
 
-async def test_a_refused_try_does_not_make_the_wait_longer(db: Sessions) -> None:
-    for _ in range(FREE_TRIES):
-        await _try(db)
-    before = await _row(db)
-
-    await _try(db)
-
-    assert (await _row(db)).blocked_until == before.blocked_until
-
-
-async def test_a_day_without_a_try_is_a_fresh_start(db: Sessions) -> None:
-    for _ in range(FREE_TRIES):
-        await _try(db)
-    async with db.begin() as session:
-        long_ago = now() - timedelta(hours=25)
-        await session.execute(update(SignInThrottle).values(last_failure_at=long_ago, blocked_until=long_ago))
-
-    await _try(db)
-
-    assert (await _row(db)).failures == 1
-
-
-async def test_forgiving_ends_the_wait(db: Sessions) -> None:
-    for _ in range(FREE_TRIES):
-        await _try(db)
+async def test_a_right_password_forgets_the_tries_from_there_and_only_those(db: Sessions) -> None:
+    for address in (HERE, ELSEWHERE):
+        for _ in range(PER_MINUTE):
+            await _try(db, address=address)
 
     async with db.begin() as session:
-        await throttle.forgive(session, " ALICE@corp.example")
+        await throttle.forgive(session, " ALICE@corp.example", HERE)
 
-    assert await _try(db)
+    assert await _try(db, address=HERE)
+    assert not await _try(db, address=ELSEWHERE)
 
 
 @pytest.mark.parametrize("spelling", ["ALICE@corp.example", " alice@corp.example ", "alice\0@corp.example"])
 async def test_another_spelling_of_the_address_is_no_way_round(db: Sessions, spelling: str) -> None:
-    for _ in range(FREE_TRIES):
+    for _ in range(PER_MINUTE):
         await _try(db)
 
     assert not await _try(db, spelling)
 
 
 async def test_other_accounts_are_not_slowed_down(db: Sessions) -> None:
-    for _ in range(FREE_TRIES):
+    for _ in range(PER_MINUTE):
         await _try(db)
 
     assert await _try(db, "bob@corp.example")
 
 
-async def test_the_table_holds_no_address_and_forgets_what_is_old(db: Sessions) -> None:
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:aaaa::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:bbbb::2", "2001:db8:1:2::/64"),
+        ("testclient", "testclient"),
+        ("", ""),
+    ],
+)
+def test_a_network_is_an_address_or_what_a_household_is_given(address: str, network: str) -> None:
+    assert network_of(address) == network
+
+
+async def test_the_table_holds_no_address_and_keeps_only_known_places(db: Sessions) -> None:
     await _try(db, "old@corp.example")
     async with db.begin() as session:
-        await session.execute(update(SignInThrottle).values(last_failure_at=now() - timedelta(hours=25)))
+        await throttle.forgive(session, "kept@corp.example", HERE)
+    await _pass(db, timedelta(hours=25))
     await _try(db)
 
     async with db.begin() as session:
         await throttle.delete_old(session)
-        left = list(await session.scalars(select(SignInThrottle.account)))
+        left = list(await session.scalars(select(SignInThrottle)))
 
-    assert left == [digest("alice@corp.example")]
+    assert len(left) == 3  # two of today, and where somebody signs in
+    assert not [row for row in left for value in (row.account, row.network) if b"corp" in value or b"192" in value]
 
 
-async def _try(db: Sessions, email: str = "alice@corp.example") -> bool:
+async def _try(db: Sessions, email: str = "alice@corp.example", address: str = HERE) -> bool:
     async with db.begin() as session:
-        return await throttle.admit(session, email)
+        return await throttle.admit(session, email, address)
 
 
-async def _row(db: Sessions) -> SignInThrottle:
+async def _due(db: Sessions) -> datetime:
     async with db.begin() as session:
-        return (await session.scalars(select(SignInThrottle))).one()
+        row = (await session.scalars(select(SignInThrottle).where(SignInThrottle.network == b""))).one()
+    return throttle._wait_everywhere(row, now())
 
 
-async def _wait(db: Sessions) -> int:
-    row = await _row(db)
-    assert row.blocked_until is not None
-    return round((row.blocked_until - row.last_failure_at).total_seconds())
-
-
-async def _let_the_wait_pass(db: Sessions) -> None:
+async def _pass(db: Sessions, time: timedelta) -> None:
+    """What was tried was tried longer ago."""
     async with db.begin() as session:
-        await session.execute(update(SignInThrottle).values(blocked_until=func.now() - timedelta(seconds=1)))
+        for row in await session.scalars(select(SignInThrottle)):
+            row.recent = [each - time for each in row.recent]
+        await session.flush()
+        await session.execute(update(SignInThrottle).values(last_try_at=SignInThrottle.last_try_at - time))

@@ -87,7 +87,7 @@ async def test_the_other_pages(open_page: OpenPage, carol: User, db: Sessions, s
 
     assert await findings(nobody) == []
     of_models = ["engines", f"engines/{engine_id}", "models", f"models/{model}"]
-    of_admins = ["people", "audit?q=a", *of_models, "groups", f"groups/{group.id}?q=a"]
+    of_admins = ["people", "sign-in", "audit?q=a", *of_models, "groups", f"groups/{group.id}?q=a"]
     for path in (
         *(f"/admin/{page}" for page in of_admins),
         "/settings",
@@ -97,6 +97,8 @@ async def test_the_other_pages(open_page: OpenPage, carol: User, db: Sessions, s
         "/admin/policy",
         f"/admin/people/{carol.id}",
         f"/admin/people/{carol.id}/erase",
+        "/settings/sessions",
+        "/settings/sign-in",
         "/chat/00000000-0000-0000-0000-000000000000",
     ):
         await admin.goto(path)

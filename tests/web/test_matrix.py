@@ -33,7 +33,7 @@ TABLE = (
     (r"/admin/people/{person_id}/(areas|role)", "everything"),
     (r"/admin/(people|groups|erasures)(/.*)?", "people"),
     (r"/admin/(models|engines|deployments|bench|capacity)(/.*)?", "models"),
-    (r"/admin/(policy|audit)(/.*)?", "audit"),
+    (r"/admin/(policy|audit|sign-in)(/.*)?", "audit"),
     (r"/settings/data/delete", "nobody, as it comes"),
     (r"/|/(chat|conversations|files|settings)(/.*)?", "signed in"),
     (r"/v1/models/{model_id}", "key for models"),

@@ -54,7 +54,7 @@ def test_a_script_of_ours_decorates_and_nothing_else(script: Path) -> None:
 def test_our_scripts_stay_small() -> None:
     lines = sum(len(script.read_text().splitlines()) for script in SCRIPTS)
 
-    assert lines <= 1000
+    assert lines <= 1060  # 60 of them for passkeys
 
 
 def test_the_stylesheet_loads_nothing() -> None:
@@ -67,5 +67,5 @@ def test_everything_a_first_page_loads_is_light() -> None:
     files = [path for path in STATIC.rglob("*") if path.suffix in (".css", ".js", ".svg")]
     packed = sum(len(gzip.compress(path.read_bytes())) for path in files)
 
-    assert len(files) <= 10
+    assert len(files) <= 11
     assert packed <= 45_000

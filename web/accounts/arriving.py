@@ -2,17 +2,22 @@
 
 import re
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import Depends, Form, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from backend.accounts.entrance import Arrival
+from backend.accounts import passkeys
+from backend.accounts.entrance import Arrival, Entry, HalfWay
+from backend.accounts.passkeys import RelyingParty
+from backend.accounts.rules import Demand
 from backend.accounts.service import LinkEnded
 from backend.accounts.sessions import Browser
 from backend.core.i18n import _
-from web.cookies import ONE_TIME_LINK, SESSION
+from web.cookies import ONE_TIME_LINK, SECOND_STEP, SESSION
 from web.dependencies import AllSessions, Hasher
-from web.rendering import find_zone
+from web.errors import safe_next
+from web.rendering import find_zone, page
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -27,18 +32,38 @@ async def _arrival(
         user_agent=request.headers.get("user-agent", ""),
         time_zone=time_zone if find_zone(time_zone) else login.time_zone if login else None,
     )
-    return Arrival(sessions, hasher, request.state.lifetime, browser, request.cookies.get(SESSION.name(request)))
+    demand = request.state.settings.require_second_factor
+    return Arrival(
+        sessions,
+        hasher,
+        request.state.lifetime,
+        browser,
+        request.cookies.get(SESSION.name(request)),
+        request.state.second_factors,
+        Demand(demand) if demand else None,
+    )
 
 
 Arriving = Annotated[Arrival, Depends(_arrival)]
 
 
-def let_in(request: Request, token: str, target: str) -> Response:
-    """The link that may have led here is spent, so its cookie goes."""
-    response = RedirectResponse(target, status_code=303)
-    SESSION.set(request, response, token)
+def let_in(request: Request, entry: Entry, target: str) -> Response:
+    """On to `target`, or first to the second factor. The link that may have led here is spent, so its cookie goes."""
+    if isinstance(entry, HalfWay):
+        response = RedirectResponse(f"/login/second?next={quote(target)}", status_code=303)
+        SECOND_STEP.set(request, response, entry.secret)
+    else:
+        response = RedirectResponse(target, status_code=303)
+        seat(request, response, entry)
     ONE_TIME_LINK.clear(request, response)
     return response
+
+
+def seat(request: Request, response: Response, token: str) -> None:
+    """The browser is signed in, so what it held on the way is of no use any more."""
+    SESSION.set(request, response, token)
+    if SECOND_STEP.name(request) in request.cookies:
+        SECOND_STEP.clear(request, response)
 
 
 def take_secret(request: Request, secret: str, target: str) -> Response:
@@ -52,3 +77,24 @@ def take_secret(request: Request, secret: str, target: str) -> Response:
 
 def kept_secret(request: Request) -> str | None:
     return request.cookies.get(ONE_TIME_LINK.name(request))
+
+
+def sign_in_page(
+    request: Request, target: str, *, email: str = "", error: str | None = None, notice: str | None = None
+) -> HTMLResponse:
+    return page(
+        request,
+        "accounts/sign_in.html",
+        status=401 if error else 200,
+        next=safe_next(target),
+        email=email,
+        error=error,
+        notice=notice,
+        passkey=passkey_options(request),
+    )
+
+
+def passkey_options(request: Request) -> str | None:
+    """What the browser needs to ask for a passkey; None where it gives none to this address."""
+    party: RelyingParty = request.state.party
+    return passkeys.options_for_sign_in(party) if party.can_have_passkeys else None

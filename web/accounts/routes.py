@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Form, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from backend.accounts import entrance, passwords, service
+from backend.accounts import entrance, service, strength
 from backend.accounts.entrance import JOINING
 from backend.accounts.models import OneTimeLink, Purpose, Theme, User
 from backend.accounts.service import EmailTaken, LinkEnded
@@ -21,7 +21,7 @@ from backend.engines import publishing, queries as models
 from backend.engines.registry import Registry
 from backend.groups.rights import Right
 from web import policy
-from web.accounts.arriving import Arriving, kept_secret, let_in, take_secret
+from web.accounts.arriving import Arriving, kept_secret, let_in, sign_in_page, take_secret
 from web.chat.sidebar import load_sidebar
 from web.cookies import SESSION
 from web.dependencies import DeploymentSettings, Models, OwnRow
@@ -46,7 +46,7 @@ async def show_sign_in(
         notice = _(
             "Parley has no administrator yet. Run “parley setup-link” on the server and open the link that it prints."
         )
-    return page(request, "accounts/sign_in.html", next=safe_next(target), email="", error=None, notice=notice)
+    return sign_in_page(request, target, notice=notice)
 
 
 @router.post("/login")
@@ -58,19 +58,11 @@ async def sign_in(
     target: Annotated[str, Form(alias="next")] = "/",
 ) -> Response:
     """One sentence for every reason, so that nobody learns who has an account here."""
-    token = await entrance.sign_in(arrival, email, password)
-    if token:
-        return let_in(request, token, safe_next(target))
+    entry = await entrance.sign_in(arrival, email, password)
+    if entry:
+        return let_in(request, entry, safe_next(target))
     error = _("Email or password is wrong. After several tries, wait a minute before the next one.")
-    return page(
-        request,
-        "accounts/sign_in.html",
-        status=401,
-        next=safe_next(target),
-        email=clean(email),
-        error=error,
-        notice=None,
-    )
+    return sign_in_page(request, target, email=clean(email), error=error)
 
 
 @router.post("/logout")
@@ -129,7 +121,8 @@ async def set_up(
 
 
 def _wrong_setup(name: str, email: str, company: str, password: str) -> dict[str, str]:
-    wrong = service.wrong_fields(name, email) | _weakness("password", password)
+    sentence = strength.weakness(password, is_admin=True, about=(name, email, company))
+    wrong = service.wrong_fields(name, email) | ({"password": sentence} if sentence else {})
     return wrong if company else wrong | {"company": _("Please enter a name.")}
 
 
@@ -146,6 +139,7 @@ def _setup_page(
         status=422 if errors else 200,
         **(typed or {"name": "", "email": "", "company_name": ""}),
         errors=errors or {},
+        least=strength.MIN_LENGTH_OF_ADMINS,
         steps=_steps(registry),
         minutes_left=max(1, round((link.expires_at - now()).total_seconds() / 60)),
     )
@@ -189,7 +183,8 @@ async def join(request: Request, arrival: Arriving, password: Annotated[str, For
     try:
         async with arrival.db.begin() as session:
             link = await entrance.find_link(session, secret, *JOINING)
-        if errors := _weakness("password", password):
+        assert link.user is not None
+        if errors := _weakness(request, "password", password, link.user):
             return _join_page(request, link, errors)
         token = await entrance.join(arrival, secret, password)
     except LinkEnded:
@@ -204,6 +199,7 @@ def _join_page(request: Request, link: OneTimeLink, errors: dict[str, str]) -> H
         status=422 if errors else 200,
         person=link.user,
         purpose=link.purpose,
+        least=strength.least_length(is_admin=link.user is not None and link.user.is_admin),
         errors=errors,
     )
 
@@ -212,8 +208,8 @@ def _ended(request: Request, kind: str) -> HTMLResponse:
     return page(request, "accounts/link_ended.html", status=410, kind=kind)
 
 
-def _weakness(field: str, password: str) -> dict[str, str]:
-    sentence = passwords.weakness(password)
+def _weakness(request: Request, field: str, password: str, person: User) -> dict[str, str]:
+    sentence = service.password_weakness(password, person, request.state.company.name)
     return {field: sentence} if sentence else {}
 
 
@@ -290,7 +286,7 @@ async def change_password(
 ) -> Response:
     """Every other browser is signed out, and this one gets a new session."""
     await session.commit()  # hashing takes long, and no connection is held meanwhile
-    errors = _weakness("new_password", new_password)
+    errors = _weakness(request, "new_password", new_password, user)
     if not errors:
         token = await entrance.change_password(arrival, user, current_password, new_password)
         if token:
@@ -321,6 +317,7 @@ async def _settings_page(
         saved=saved,
         zones=_zones(),
         models=request.state.registry.offers_for(user.id),
+        least=strength.least_length(is_admin=user.is_admin),
         own_model=own.model_id if own else None,
         **shown,
         **await load_sidebar(request, session, request.state.viewer, current=None),

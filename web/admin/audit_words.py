@@ -59,6 +59,14 @@ def _labels() -> dict[str, str]:
         Action.PERSON_ERASED: _("Person erased"),
         Action.DATA_EXPORTED: _("Own data taken along"),
         Action.POLICY_CHANGED: _("Policy changed"),
+        Action.SIGN_IN_RULES_CHANGED: _("Rules of signing in changed"),
+        Action.SESSION_ENDED: _("Browser signed out"),
+        Action.SECOND_FACTOR_ADDED: _("Authenticator app set up"),
+        Action.SECOND_FACTOR_REMOVED: _("Authenticator app removed"),
+        Action.RECOVERY_CODES_MADE: _("Recovery codes made"),
+        Action.RECOVERY_CODE_USED: _("Recovery code used"),
+        Action.PASSKEY_ADDED: _("Passkey added"),
+        Action.PASSKEY_REMOVED: _("Passkey removed"),
     }
 
 

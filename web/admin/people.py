@@ -138,6 +138,13 @@ async def enable(person: Person, user: CurrentUser, session: Session) -> Respons
     return _done(person, user)
 
 
+@router.post("/admin/people/{person_id}/second-factor")
+async def reset_second_factor(person: Person, user: CurrentUser, session: Session) -> Response:
+    """For somebody who lost their telephone: the password is enough until they have a new one, where they must."""
+    await service.reset_second_factor(session, person)
+    return _done(person, user)
+
+
 def _done(person: User, user: Viewer) -> Response:
     """Who changed themselves was signed out by it, and is perhaps no administrator any more."""
     return RedirectResponse("/" if person.id == user.id else "/admin/people", status_code=303)

@@ -100,7 +100,7 @@ async def test_without_an_engine_the_page_says_so(settings: Settings, db: Sessio
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"password": "short"}, "This one has 5 characters; at least 12 are needed."),
+        ({"password": "short"}, "This one has 5 characters; at least 15 are needed."),
         ({"password": ""}, "This one has 0 characters"),
         ({"email": "ines"}, "This does not look like an email address."),
         ({"name": " "}, "Please enter a name."),
