@@ -168,7 +168,7 @@ async def make_link(session: AsyncSession, purpose: Purpose, person: User | None
         raise Conflict(_("{name} waits for approval. Approve the account first.").format(name=person.name))
     if purpose is not Purpose.SECOND_STEP:  # which whoever has the password makes, and must not take links away
         await _forget_links(session, person.id if person else None)
-        await audit.record(session, Action.LINK_MADE, person and _target(person), after={"purpose": purpose})
+        await audit.record(session, Action.LINK_MADE, _target(person) if person else None, after={"purpose": purpose})
     secret = new_token()
     session.add(
         OneTimeLink(
