@@ -158,8 +158,8 @@ async def recognise(session: AsyncSession, party: RelyingParty, reply: str) -> U
     except (BadInput, ValueError, KeyError, TypeError):
         return None
     owner = await session.scalar(select(Passkey.user_id).where(Passkey.credential_id == credential_id))
-    person = await session.scalar(queries.held(owner)) if owner else None
-    if not person or person.disabled_at is not None or person.waiting_since is not None:
+    person: User | None = await session.scalar(queries.held(owner)) if owner else None
+    if person is None or person.disabled_at is not None or person.waiting_since is not None:
         return None
     key = await session.scalar(select(Passkey).where(Passkey.credential_id == credential_id).with_for_update())
     if key is None:

@@ -26,7 +26,8 @@ from web import policy
 
 #: Whom each route is for; the first line that fits counts.
 TABLE = (
-    (r"/(healthz|readyz|csp-report|static|login|logout|setup|join)", "anybody"),
+    (r"/login/again", "signed in"),
+    (r"/(healthz|readyz|csp-report|static|logout|setup|join)|/login(/.*)?", "anybody"),
     (r"/v1/models", "key for models"),
     (r"/v1/chat/completions", "key for chat"),
     (r"/admin", "any area"),

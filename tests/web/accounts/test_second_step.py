@@ -97,12 +97,12 @@ async def test_an_administrator_decides_who_needs_one(browser: OpenBrowser, db: 
 
 
 async def test_a_dangerous_page_asks_again_after_a_while_and_goes_on_from_there(
-    signed_in: SignIn, db: Sessions, carol: User
+    signed_in: SignIn, site: Site, db: Sessions, carol: User
 ) -> None:
     page = await signed_in(carol)
     before = page.http.cookies["sid"]
     fresh = await page.get("/admin/sign-in")
-    await grow_old(db, carol)
+    await grow_old(site.sessions, carol)
 
     asked = await page.get("/admin/sign-in?saved=1")
     form = await page.get(asked.headers["location"])
@@ -117,10 +117,10 @@ async def test_a_dangerous_page_asks_again_after_a_while_and_goes_on_from_there(
 
 
 async def test_a_change_that_comes_too_late_is_not_made_and_can_be_sent_again(
-    signed_in: SignIn, db: Sessions, carol: User, rows: Rows
+    signed_in: SignIn, site: Site, db: Sessions, carol: User, rows: Rows
 ) -> None:
     page = await signed_in(carol)
-    await grow_old(db, carol)
+    await grow_old(site.sessions, carol)
     before = rows()["users"]
     form = {"name": "Dora", "email": "dora@corp.example", "role": "member"}
 
@@ -138,9 +138,9 @@ async def test_a_change_that_comes_too_late_is_not_made_and_can_be_sent_again(
     assert again.status_code == 200
 
 
-async def test_every_dangerous_route_asks(browser: OpenBrowser, db: Sessions, carol: User) -> None:
+async def test_every_dangerous_route_asks(site: Site, browser: OpenBrowser, db: Sessions, carol: User) -> None:
     page = await browser(carol)
-    await grow_old(db, carol)
+    await grow_old(site.sessions, carol)
 
     replies = {
         key: await (page.get(path) if key[0] == "GET" else submit(page, path))
