@@ -38,3 +38,4 @@ class Cookie:
 
 SESSION = Cookie("sid", seconds=30 * 24 * 3600)  # the table decides when it ends
 ONE_TIME_LINK = Cookie("link", seconds=3600)  # the secret of a set-up or invitation link, taken out of the address
+PENDING_SIGN_INS = Cookie("oidc", seconds=600)  # company sign-ins under way (`backend/identity/pending.py`)

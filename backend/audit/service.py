@@ -13,6 +13,13 @@ class Action(StrEnum):
 
     SIGNED_IN = "session.opened"
     SIGN_IN_FAILED = "session.refused"
+    SIGNED_OUT_BY_PROVIDER = "session.ended-by-provider"
+    PERSON_PROVISIONED = "person.provisioned"
+    IDENTITY_LINKED = "identity.linked"
+    IDENTITY_UNLINKED = "identity.unlinked"
+    PROVIDER_ADDED = "provider.added"
+    PROVIDER_CHANGED = "provider.changed"
+    PROVIDER_REMOVED = "provider.removed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from backend.core.i18n import _, ngettext
 from backend.core.text import clean, one_line
 from backend.engines import publishing, queries as models
 from backend.engines.registry import Registry
+from backend.identity import entrance as company
 from web import policy
 from web.accounts.arriving import Arriving, kept_secret, let_in, take_secret
 from web.chat.sidebar import load_sidebar
@@ -35,8 +36,9 @@ router = APIRouter(dependencies=[Depends(plain_form)])
 
 @router.get("/login")
 async def show_sign_in(
-    request: Request, session: Session, target: Annotated[str, Query(alias="next")] = "/"
+    request: Request, session: Session, target: Annotated[str, Query(alias="next")] = "/", out: str = ""
 ) -> Response:
+    """`out` is the company sign-in by which somebody came who has just signed out here."""
     if await policy.find_login(request):
         return RedirectResponse(safe_next(target), status_code=303)
     notice = None
@@ -44,7 +46,18 @@ async def show_sign_in(
         notice = _(
             "Parley has no administrator yet. Run “parley setup-link” on the server and open the link that it prints."
         )
-    return page(request, "accounts/sign_in.html", next=safe_next(target), email="", error=None, notice=notice)
+    ways = await company.buttons(session)
+    left = next((way for way in ways if way.slug == out), None)
+    return page(
+        request,
+        "accounts/sign_in.html",
+        next=safe_next(target),
+        email="",
+        error=None,
+        notice=notice,
+        ways=ways,
+        left=left,
+    )
 
 
 @router.post("/login")
@@ -60,6 +73,8 @@ async def sign_in(
     if token:
         return let_in(request, token, safe_next(target))
     error = _("Email or password is wrong. After several tries, wait a minute before the next one.")
+    async with arrival.db.begin() as session:
+        ways = await company.buttons(session)
     return page(
         request,
         "accounts/sign_in.html",
@@ -68,6 +83,8 @@ async def sign_in(
         email=clean(email),
         error=error,
         notice=None,
+        ways=ways,
+        left=None,
     )
 
 
@@ -75,9 +92,12 @@ async def sign_in(
 async def sign_out(request: Request, session: Session, settings: DeploymentSettings) -> Response:
     """Drafts and whatever a browser kept go, too, where browsers listen to that: over https, and on this machine."""
     token = request.cookies.get(SESSION.name(request))
+    provider = None
     if token:
+        provider = await company.signed_in_by(session, token)
         await sessions.close(session, token)
-    response = RedirectResponse("/login", status_code=303)
+    # A form may not lead to another site (`form-action`), so the page offers a link there.
+    response = RedirectResponse(f"/login?out={provider}" if provider else "/login", status_code=303)
     SESSION.clear(request, response)
     if settings.is_https or settings.is_loopback:
         response.headers["clear-site-data"] = '"cache", "storage"'
