@@ -49,13 +49,12 @@ class Asking:
 
     def __init__(self, settings: Settings, *, seconds: float = SECONDS) -> None:
         self._own = {(settings.host, settings.port)}
-        self._seconds = seconds
+        self.seconds = seconds
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(resolver=_Guard(), limit_per_host=20),
-            timeout=aiohttp.ClientTimeout(total=self._seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         )
@@ -84,6 +83,7 @@ class Asking:
         assert self._http is not None
         self._check(url)
         options["headers"] |= {"accept": "application/json"}
+        options["timeout"] = aiohttp.ClientTimeout(total=self.seconds)
         try:
             async with self._http.request(method, url, allow_redirects=False, **options) as reply:
                 body = await reply.content.read(MAX_BYTES + 1)

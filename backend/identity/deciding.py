@@ -64,17 +64,10 @@ async def admit(session: AsyncSession, facts: Facts, rules: Rules) -> tuple[User
     """
     await locks.hold(session, f"identity|{facts.issuer}|{facts.subject}")
     decision = await decide(session, facts, rules)
-    person, identity = decision.person, decision.identity
     if decision.outcome is Outcome.REFUSED:
         raise SignInRefused(decision.sentence, reason=decision.reason)
-    if person is None:
-        person = await _make(session, facts)
-    else:
-        held = await session.scalar(people.held(person.id).where(User.disabled_at.is_(None)))
-        if held is None or (decision.outcome is Outcome.LINK and held.is_admin):
-            raise SignInRefused(_("This account has just been changed. Try again."), reason="changed meanwhile")
-    if identity is None:
-        identity = await connect(session, person, facts)
+    person = await _held(session, decision) if decision.person else await _make(session, facts)
+    identity = decision.identity or await connect(session, person, facts)
     identity.last_used_at = now()
     if facts.is_admin and not person.is_admin:
         await accounts.change_role(session, person, Role.ADMIN)
@@ -89,6 +82,15 @@ async def connect(session: AsyncSession, person: User, facts: Facts) -> Identity
     await session.flush()
     await audit.record(session, Action.IDENTITY_LINKED, Target("person", person.id), after={"issuer": facts.issuer})
     return identity
+
+
+async def _held(session: AsyncSession, decision: Decision) -> User:
+    """The person as they are now, who may have been changed since they were looked at."""
+    assert decision.person is not None
+    held = await session.scalar(people.held(decision.person.id).where(User.disabled_at.is_(None)))
+    if held is None or (decision.outcome is Outcome.LINK and held.is_admin):
+        raise SignInRefused(_("This account has just been changed. Try again."), reason="changed meanwhile")
+    return held
 
 
 async def _make(session: AsyncSession, facts: Facts) -> User:

@@ -214,7 +214,7 @@ async def end_by_provider(doors: Doors, slug: str, token: str) -> int:
 async def signed_in_by(session: AsyncSession, session_token: str) -> str | None:
     """The provider at whose page one should sign out, too; None where there is none, or that is not wanted."""
     provider = await session.scalar(queries.provider_behind(digest(session_token)))
-    if provider is None or provider.kind is not Kind.OIDC or not Rules.stored(provider.rules).logout:
+    if provider is None or not Rules.stored(provider.rules).logout:
         return None
     return provider.slug
 

@@ -16,7 +16,6 @@ from backend.groups.models import Group
 
 class Kind(StrEnum):
     OIDC = "oidc"
-    LDAP = "ldap"
 
 
 class Source(StrEnum):
@@ -33,8 +32,8 @@ class IdentityProvider(Row):
     kind: Mapped[Kind] = mapped_column(words(Kind, "kind"))
     source: Mapped[Source] = mapped_column(words(Source, "source"))
     enabled: Mapped[bool]
-    issuer: Mapped[str] = mapped_column(String(500))  # the address of a directory
-    client_id: Mapped[str] = mapped_column(String(500))  # the name under which a directory is asked
+    issuer: Mapped[str] = mapped_column(String(500))
+    client_id: Mapped[str] = mapped_column(String(500))
     sealed_secret: Mapped[bytes | None] = mapped_column(LargeBinary)
     rules: Mapped[dict[str, Any]] = mapped_column(JSONB)  # see `rules.py`
 

@@ -40,14 +40,6 @@ class Rules:
     admin_values: tuple[str, ...] = ()  # one of them in the claim makes an administrator
     logout: bool = False  # signing out here leads to the provider's sign-out
 
-    # Of a directory
-    base: str = ""  # where people are looked for
-    person_filter: str = "(|(mail={login})(uid={login}))"
-    id_attribute: str = "entryUUID"
-    group_base: str = ""
-    group_filter: str = "(member={dn})"
-    group_attribute: str = "cn"
-
     @classmethod
     def stored(cls, value: dict[str, Any]) -> Self:
         """Of a row. A field that an older version did not know has its default."""

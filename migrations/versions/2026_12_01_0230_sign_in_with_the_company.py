@@ -31,7 +31,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint("slug ~ '^[a-z0-9][a-z0-9-]*$'", name=op.f("ck_identity_providers_slug")),
-        sa.CheckConstraint("kind IN ('oidc', 'ldap')", name=op.f("ck_identity_providers_kind")),
+        sa.CheckConstraint("kind IN ('oidc')", name=op.f("ck_identity_providers_kind")),
         sa.CheckConstraint("source IN ('database', 'deployment')", name=op.f("ck_identity_providers_source")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_identity_providers")),
         sa.UniqueConstraint("slug", name=op.f("uq_identity_providers_slug")),

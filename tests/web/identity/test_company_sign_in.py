@@ -114,7 +114,7 @@ async def test_userinfo_about_somebody_else_or_away_lets_nobody_in(
     provider.in_userinfo = provider.claims
     provider.faults["/userinfo"] = 500
     broken = await come_in(page)
-    doors(site).oidc._asking._http._timeout = type(doors(site).oidc._asking._http._timeout)(total=0.2)  # type: ignore
+    doors(site).oidc._asking.seconds = 0.2
     provider.faults["/userinfo"] = 10.0
     slow = await come_in(page)
 
