@@ -32,8 +32,15 @@ from backend.embedded.postgres import EmbeddedPostgres
 from backend.engines.models import DefaultModel, Deployment, Engine, Model, ModelGroup, Source
 from backend.files.models import Blob, File, FileChunk, Kind
 from backend.groups.models import Group, GroupMember
-from backend.identity.models import DirectoryGroup, Identity, IdentityProvider, IdentitySession, SpentToken
-from backend.identity.models import Kind as ProviderKind, Source as ProviderSource
+from backend.identity.models import (
+    DirectoryGroup,
+    Identity,
+    IdentityProvider,
+    IdentitySession,
+    Kind as ProviderKind,
+    Source as ProviderSource,
+    SpentToken,
+)
 from backend.keys.models import ApiKey
 from backend.usage.models import Cause, UsageRecord
 from tests.conftest import plain

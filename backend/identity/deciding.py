@@ -45,10 +45,10 @@ async def decide(session: AsyncSession, facts: Facts, rules: Rules) -> Decision:
     """Looks, and changes nothing."""
     identity = await session.scalar(queries.known(facts.issuer, facts.subject))
     if identity is not None:
-        person = await session.get_one(User, identity.user_id, populate_existing=True)
-        if person.disabled_at is None:
-            return Decision(Outcome.KNOWN, person, identity)
-        return _refused(_("Your account here is deactivated."), "the person is deactivated", person)
+        known = await session.get_one(User, identity.user_id, populate_existing=True)
+        if known.disabled_at is None:
+            return Decision(Outcome.KNOWN, known, identity)
+        return _refused(_("Your account here is deactivated."), "the person is deactivated", known)
     person = await session.scalar(people.by_email(facts.email)) if facts.email else None
     if person is not None:
         return _link(person, facts, rules)

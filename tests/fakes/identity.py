@@ -16,7 +16,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode
 
 from joserfc import jwt
@@ -63,7 +63,6 @@ class FakeProvider(Serving):
         self.keys: list[RSAKey | ECKey] = [_RSA[0], _EC]
         self.last_token = ""
         self._codes: dict[str, Claims] = {}
-
 
     @property
     def issuer(self) -> str:
