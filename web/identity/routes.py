@@ -3,6 +3,7 @@
 
 import logging
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 router = APIRouter(dependencies=[Depends(plain_form)])
 
+_AGAIN = {Aim.SIGN_IN: "/login/with/{slug}", Aim.CONNECT: "/settings/sign-in", Aim.TEST: "/admin/sign-in/providers"}
+
 
 @router.get("/login/with/{slug}")
 async def go(
@@ -54,8 +57,10 @@ async def come_back(
 ) -> Response:
     """Whatever goes wrong is told in words with a way on; a session that was there stays."""
     kept = _kept(request, doors)
+    aim = Aim.SIGN_IN
     try:
         started = entrance.take(kept, slug, state)
+        aim = started.aim
         client, claims = await entrance.claims_of(doors, started, Reply(state, code, error, iss))
         if started.aim is Aim.SIGN_IN:
             token = await entrance.sign_in(_arrival(request, db, hasher), client, claims)
@@ -69,7 +74,7 @@ async def come_back(
             await _same_person(request, started)
             response = trial_page(request, await entrance.try_out(doors, client, claims))
     except SignInRefused as refused:
-        response = await _refused(request, db, slug, refused)
+        response = await _refused(request, db, slug, refused, aim)
     _keep(request, doors, response, [each for each in kept if each.state != state])
     return response
 
@@ -120,7 +125,7 @@ async def leave_for(request: Request, doors: Doors, started: Pending) -> Respons
     try:
         address, cookie = await entrance.begin(doors, started, _kept(request, doors))
     except SignInRefused as refused:
-        return await _refused(request, doors.db, started.slug, refused)
+        return await _refused(request, doors.db, started.slug, refused, started.aim)
     response = RedirectResponse(address, status_code=303)
     PENDING_SIGN_INS.set(request, response, cookie)
     return response
@@ -153,7 +158,7 @@ async def _same_person(request: Request, started: Pending) -> None:
     request.state.viewer = login.viewer
 
 
-async def _refused(request: Request, db: Sessions, slug: str, refused: SignInRefused) -> HTMLResponse:
+async def _refused(request: Request, db: Sessions, slug: str, refused: SignInRefused, aim: Aim) -> HTMLResponse:
     log.warning("a sign-in with %s was refused: %s", slug, refused.reason)
     await entrance.refuse(db, slug, _address(request), refused)
     return page(
@@ -162,7 +167,7 @@ async def _refused(request: Request, db: Sessions, slug: str, refused: SignInRef
         status=refused.status,
         status_code=refused.status,
         sentence=str(refused),
-        slug=slug,
+        again=_AGAIN[aim].format(slug=quote(slug, safe="")),
         moment=now(),
     )
 

@@ -302,6 +302,7 @@ async def test_who_is_deactivated_or_not_wanted_stays_outside(
     await set_up()
     await come_in(await browser(None))
     alice = next(person for person in await people(db) if person.email == "alice@corp.example")
+    assert "alice@corp.example Member Active" in text_of(await (await browser(carol)).get("/admin/people"))
     await submit(await browser(carol), f"/admin/people/{alice.id}/disable")
 
     reply = await come_in(await browser(None))
