@@ -35,6 +35,10 @@ from backend.engines.pool import Pool
 from backend.engines.registry import Registry
 from backend.files import service as attachments
 from backend.files.extracting import Extractor
+from backend.identity import entrance as company_sign_in, providers
+from backend.identity.asking import Asking
+from backend.identity.entrance import Doors
+from backend.identity.oidc import Oidc
 from backend.ops import health
 from backend.usage.ledger import Ledger
 from web import errors, policy
@@ -65,6 +69,7 @@ from web.chat import routes as chat_pages
 from web.company import Company
 from web.files import routes as file_pages
 from web.gate import Gate
+from web.identity import admin as provider_pages, routes as company_pages
 from web.logins import Logins
 from web.rendering import STATIC
 from web.reports import router as reports
@@ -123,6 +128,8 @@ def create_app(
         ways_in.router,
         key_pages.router,
         data_pages.router,
+        company_pages.router,
+        provider_pages.router,
         api.router,
         chat_pages.router,
         file_pages.router,
@@ -173,6 +180,8 @@ async def _open(
     bus = await stack.enter_async_context(Bus(settings.database_url))
     sessions = Sessions(engine, bus)
     await _seed_admin(sessions, hasher, settings)
+    async with sessions.begin() as session:
+        await providers.take_over(session, settings, Sealer(secrets, "identity providers"))
     company = Company(await _stored_company(sessions))
     registry = await stack.enter_async_context(Registry(settings, sessions, Sealer(secrets, "engine keys"), bus))
     admission = await stack.enter_async_context(
@@ -203,6 +212,7 @@ async def _open(
             timing=timing,
         )
     )
+    asking = await stack.enter_async_context(Asking(settings))
     streams = OpenStreams()
     extractor = Extractor()
     ledger = await stack.enter_async_context(Ledger(sessions))
@@ -238,6 +248,13 @@ async def _open(
             idle=timedelta(hours=settings.session_idle_hours), absolute=timedelta(days=settings.session_days)
         ),
         "company": company,
+        "doors": Doors(
+            db=sessions,
+            oidc=Oidc(asking, leeway=settings.oidc_leeway_seconds),
+            secrets=Sealer(secrets, "identity providers"),
+            cookies=Sealer(secrets, "pending sign-ins"),
+            settings=settings,
+        ),
         "registry": registry,
         "titles": titles,
         "turns": turns,
@@ -289,6 +306,7 @@ async def _clean(sessions: Sessions) -> None:
                     await throttle.delete_old(session)
                     await accounts.delete_ended_links(session)
                     await passkeys.delete_ended_challenges(session)
+                    await company_sign_in.delete_spent(session)
             if session is not None:
                 await attachments.clean_up(sessions, before=now() - _UNSENT_FILES_STAY)
         except DatabaseGone:

@@ -14,6 +14,7 @@ import backend.core.stored
 import backend.engines.models
 import backend.files.models
 import backend.groups.models
+import backend.identity.models
 import backend.keys.models
 import backend.privacy.models
 import backend.usage.models  # noqa: F401 - importing the models fills the metadata

@@ -45,6 +45,15 @@ from backend.embedded.postgres import EmbeddedPostgres
 from backend.engines.models import DefaultModel, Deployment, Engine, Model, ModelGroup, Source
 from backend.files.models import Blob, File, FileChunk, Kind
 from backend.groups.models import Group, GroupMember
+from backend.identity.models import (
+    DirectoryGroup,
+    Identity,
+    IdentityProvider,
+    IdentitySession,
+    Kind as ProviderKind,
+    Source as ProviderSource,
+    SpentToken,
+)
 from backend.keys.models import ApiKey
 from backend.privacy.models import Erasure, Export
 from backend.usage.models import Cause, UsageRecord
@@ -123,6 +132,20 @@ def populate(url: str) -> tuple[UUID, UUID]:
         )
         session.flush()
         session.add(ModelGroup(model_id=model.id, group_id=group.id))
+        session.add(DirectoryGroup(group_id=group.id, origin="https://sso.example", external_name="research"))
+        session.add(SpentToken(digest=b"3" * 32, expires_at=now()))
+        session.add(
+            IdentityProvider(
+                slug="corp",
+                name="Corp",
+                kind=ProviderKind.OIDC,
+                source=ProviderSource.DATABASE,
+                enabled=True,
+                issuer="https://sso.example",
+                client_id="parley",
+                rules={},
+            )
+        )
         for person in (alice, bob):
             session.add(GroupMember(group_id=group.id, user_id=person.id))
             _give_a_history(session, person, model, gpu)
@@ -136,16 +159,19 @@ def _person(name: str) -> User:
 
 def _give_a_history(session: Session, person: User, model: Model, engine: Engine) -> None:
     """A browser that is signed in, a question with a running answer, and what it has cost."""
-    session.add(
-        LoginSession(
-            user_id=person.id,
-            token_digest=person.id.bytes * 2,
-            last_seen_at=now(),
-            expires_at=now(),
-            address="127.0.0.1",
-            user_agent="test",
-        )
+    login = LoginSession(
+        id=new_id(),
+        user_id=person.id,
+        token_digest=person.id.bytes * 2,
+        last_seen_at=now(),
+        expires_at=now(),
+        address="127.0.0.1",
+        user_agent="test",
     )
+    identity = Identity(id=new_id(), user_id=person.id, issuer="https://sso.example", subject=person.name)
+    session.add_all([login, identity])
+    session.flush()
+    session.add(IdentitySession(session_id=login.id, identity_id=identity.id))
     session.add(Export(user_id=person.id))
     session.add(ApiKey(owner_id=person.id, name="Notebook", digest=person.id.bytes * 2, hint="abcd"))
     chat = Conversation(

@@ -39,3 +39,4 @@ class Cookie:
 SESSION = Cookie("sid", seconds=30 * 24 * 3600)  # the table decides when it ends
 SECOND_STEP = Cookie("step", seconds=600)  # the password was right, and the second factor is asked for
 ONE_TIME_LINK = Cookie("link", seconds=3600)  # the secret of a set-up or invitation link, taken out of the address
+PENDING_SIGN_INS = Cookie("oidc", seconds=600)  # company sign-ins under way (`backend/identity/pending.py`)

@@ -17,6 +17,7 @@ from backend.core.settings import Settings
 from backend.engines.registry import Registry
 from backend.files.extracting import Extractor
 from backend.files.service import Limits
+from backend.identity.entrance import Doors
 from web.streaming import OpenStreams
 from web.viewer import Viewer
 
@@ -58,5 +59,6 @@ TitleMaker = Annotated[Titles, _from_state("titles")]
 Models = Annotated[Registry, _from_state("registry")]
 FileReader = Annotated[Extractor, _from_state("extractor")]
 FileLimits = Annotated[Limits, _from_state("limits")]
+IdentityDoors = Annotated[Doors, _from_state("doors")]
 Streams = Annotated[OpenStreams, _from_state("streams")]
 Bench = Annotated[Runs, _from_state("bench")]

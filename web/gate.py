@@ -21,6 +21,7 @@ from web.api import errors as api
 log = logging.getLogger(__name__)
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_SIGNED: Final = "/login/backchannel/"
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
@@ -109,8 +110,11 @@ class Gate:
 
         A program that sends a bearer token and no cookie carries no authority of a browser, and the report sink has
         none to give. Nor has the API: whatever cookie comes along, it is the token alone that opens anything there.
+        A provider's back-channel logout carries a signature, and no cookie is looked at.
         """
         if scope["method"] in _SAFE or scope["path"] == "/csp-report" or api.is_for(scope):
+            return
+        if scope["path"].startswith(_SIGNED):
             return
         headers = Headers(scope=scope)
         if headers.get("authorization", "").lower().startswith("bearer ") and "cookie" not in headers:

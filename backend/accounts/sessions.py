@@ -4,6 +4,7 @@ Every process remembers for some seconds whom it has looked up (`web/logins.py`)
 what is remembered says so on the bus, in the same transaction: here, and nowhere else.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -117,6 +118,15 @@ async def open_of(session: AsyncSession, user_id: UUID, lifetime: Lifetime) -> l
         LoginSession.last_seen_at > moment - lifetime.idle,
     )
     return list(await session.scalars(live.order_by(LoginSession.last_seen_at.desc(), LoginSession.id)))
+
+
+async def close_some(session: AsyncSession, session_ids: Sequence[UUID]) -> set[UUID]:
+    """Whose they were."""
+    closed = delete(LoginSession).where(LoginSession.id.in_(session_ids)).returning(LoginSession.user_id)
+    people = set(await session.scalars(closed))
+    for user_id in people:
+        await _announce(session, user_id, ended=True)
+    return people
 
 
 async def changed(session: AsyncSession, user_id: UUID) -> None:

@@ -98,6 +98,14 @@ class Action(StrEnum):
     PERSON_ERASED = "person.erased"
     DATA_EXPORTED = "person.exported"
 
+    SIGNED_OUT_BY_PROVIDER = "session.ended_by_provider"
+    PERSON_PROVISIONED = "person.provisioned"
+    IDENTITY_LINKED = "person.identity_linked"
+    IDENTITY_UNLINKED = "person.identity_unlinked"
+    PROVIDER_ADDED = "provider.added"
+    PROVIDER_CHANGED = "provider.changed"
+    PROVIDER_REMOVED = "provider.removed"
+
     POLICY_CHANGED = "policy.changed"
     SIGN_IN_RULES_CHANGED = "policy.sign_in_changed"
 

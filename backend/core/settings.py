@@ -57,6 +57,30 @@ class EngineSetting(BaseModel):
         return url.rstrip("/").removesuffix("/v1") if parts.path.rstrip("/") == "/v1" else url.rstrip("/")
 
 
+class ProviderSetting(BaseModel):
+    """One entry of `PARLEY_OIDC`: a company sign-in as configuration."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    slug: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+    name: Annotated[str, Field(min_length=1, max_length=80)]
+    issuer: Annotated[str, Field(min_length=1, max_length=500)]
+    client_id: Annotated[str, Field(min_length=1, max_length=500)]
+    client_secret: SecretStr | None = None
+    scopes: str = "openid profile email"
+    unknown: Literal["refuse", "create"] = "refuse"
+    link_by_email: bool = False
+    name_claim: str = "name"
+    email_claim: str = "email"
+    groups_claim: str = "groups"
+    groups: Literal["ignore", "mapped", "create"] = "ignore"
+    group_map: dict[str, str] = {}
+    blocked_groups: tuple[str, ...] = ()
+    role_claim: str = ""
+    admin_values: tuple[str, ...] = ()
+    logout: bool = False
+
+
 class Settings(BaseSettings):
     """Seconds are floats so that tests can scale them down."""
 
@@ -83,6 +107,9 @@ class Settings(BaseSettings):
     admin_email: str = ""
     admin_password: SecretStr | None = None
     require_second_factor: Literal["nobody", "admins", "everybody"] | None = None
+
+    oidc: tuple[ProviderSetting, ...] = ()
+    oidc_leeway_seconds: Annotated[int, Field(ge=0, le=300)] = 60
 
     engines: tuple[EngineSetting, ...] = ()
     embedded_engine: EngineSetting | None = None
@@ -157,6 +184,9 @@ class Settings(BaseSettings):
         names = [engine.name for engine in self.engines]
         if len(set(names)) != len(names):
             raise ValueError("PARLEY_ENGINES names an engine twice")
+        for of_providers in ([each.slug for each in self.oidc], [each.name for each in self.oidc]):
+            if len(set(of_providers)) != len(of_providers):
+                raise ValueError("PARLEY_OIDC names a provider twice")
         if not self.is_loopback and not self.is_https and not self.insecure_http:
             raise ValueError(
                 f"PARLEY_HOST={self.host} is reachable from other machines, so PARLEY_PUBLIC_URL must begin with "

@@ -10,6 +10,8 @@ from playwright.async_api import Page, expect
 from backend.accounts.models import User
 from backend.core.db import Sessions
 from backend.groups import service as groups
+from backend.identity import providers
+from backend.identity.rules import Rules
 from tests.e2e.conftest import Desk, OpenPage, Watch
 from tests.fakes.engine import FakeEngine, Thought, refusal
 from tests.site import Site
@@ -83,11 +85,16 @@ async def test_the_other_pages(open_page: OpenPage, carol: User, db: Sessions, s
     async with db.begin() as session:
         group = await groups.create(session, "Lab")
         await groups.add_member(session, group, carol)
+        doors = site.state["doors"]
+        draft = providers.Draft("Corp", "corp", "https://sso.corp.example", "parley", "", Rules())
+        provider = await providers.add(session, doors.secrets, draft)
+        provider.enabled = True
     admin, nobody = await open_page(carol, "/admin/people"), await open_page(None, "/login")
 
     assert await findings(nobody) == []
     of_models = ["engines", f"engines/{engine_id}", "models", f"models/{model}"]
-    of_admins = ["people", "sign-in", "audit?q=a", *of_models, "groups", f"groups/{group.id}?q=a"]
+    of_sign_in = ["sign-in", "sign-in/providers", "sign-in/providers/new", f"sign-in/providers/{provider.id}"]
+    of_admins = ["people", *of_sign_in, "audit?q=a", *of_models, "groups", f"groups/{group.id}?q=a"]
     for path in (
         *(f"/admin/{page}" for page in of_admins),
         "/settings",
@@ -99,6 +106,7 @@ async def test_the_other_pages(open_page: OpenPage, carol: User, db: Sessions, s
         f"/admin/people/{carol.id}/erase",
         "/settings/sessions",
         "/settings/sign-in",
+        "/settings/company",
         "/chat/00000000-0000-0000-0000-000000000000",
     ):
         await admin.goto(path)

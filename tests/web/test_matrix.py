@@ -27,11 +27,12 @@ from web import policy
 #: Whom each route is for; the first line that fits counts.
 TABLE = (
     (r"/login/again", "signed in"),
-    (r"/(healthz|readyz|csp-report|static|logout|setup|join)|/login(/.*)?", "anybody"),
+    (r"/(healthz|readyz|csp-report|static|setup|join)|/(login|logout)(/.*)?", "anybody"),
     (r"/v1/models", "key for models"),
     (r"/v1/chat/completions", "key for chat"),
     (r"/admin", "any area"),
     (r"/admin/people/{person_id}/(areas|role)", "everything"),
+    (r"/admin/sign-in/providers(/.*)?", "everything"),
     (r"/admin/(people|groups|erasures)(/.*)?", "people"),
     (r"/admin/(models|engines|deployments|bench|capacity)(/.*)?", "models"),
     (r"/admin/(policy|audit|sign-in)(/.*)?", "audit"),

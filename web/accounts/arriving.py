@@ -14,6 +14,7 @@ from backend.accounts.rules import Demand
 from backend.accounts.service import LinkEnded
 from backend.accounts.sessions import Browser
 from backend.core.i18n import _
+from backend.identity import entrance as company
 from web.cookies import ONE_TIME_LINK, SECOND_STEP, SESSION
 from web.dependencies import AllSessions, Hasher
 from web.errors import safe_next
@@ -22,7 +23,7 @@ from web.rendering import find_zone, page
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
-async def _arrival(
+async def arrival_of(
     request: Request, sessions: AllSessions, hasher: Hasher, time_zone: Annotated[str, Form()] = ""
 ) -> Arrival:
     """The time zone is what the browser's own clock says; the script of the page fills it in."""
@@ -44,7 +45,7 @@ async def _arrival(
     )
 
 
-Arriving = Annotated[Arrival, Depends(_arrival)]
+Arriving = Annotated[Arrival, Depends(arrival_of)]
 
 
 def let_in(request: Request, entry: Entry, target: str) -> Response:
@@ -79,9 +80,18 @@ def kept_secret(request: Request) -> str | None:
     return request.cookies.get(ONE_TIME_LINK.name(request))
 
 
-def sign_in_page(
-    request: Request, target: str, *, email: str = "", error: str | None = None, notice: str | None = None
+async def sign_in_page(
+    request: Request,
+    target: str,
+    *,
+    email: str = "",
+    error: str | None = None,
+    notice: str | None = None,
+    out: str = "",
 ) -> HTMLResponse:
+    """`out` is the company sign-in by which somebody came who has just signed out here."""
+    async with request.state.sessions.begin() as session:
+        ways = await company.buttons(session)
     return page(
         request,
         "accounts/sign_in.html",
@@ -91,6 +101,8 @@ def sign_in_page(
         error=error,
         notice=notice,
         passkey=passkey_options(request),
+        ways=ways,
+        left=next((way for way in ways if way.slug == out), None),
     )
 
 

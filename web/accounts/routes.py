@@ -20,6 +20,7 @@ from backend.core.text import clean, one_line
 from backend.engines import publishing, queries as models
 from backend.engines.registry import Registry
 from backend.groups.rights import Right
+from backend.identity import entrance as company
 from web import policy
 from web.accounts.arriving import Arriving, kept_secret, let_in, sign_in_page, take_secret
 from web.chat.sidebar import load_sidebar
@@ -37,8 +38,9 @@ router = APIRouter(dependencies=[Depends(plain_form)])
 
 @router.get("/login")
 async def show_sign_in(
-    request: Request, session: Session, target: Annotated[str, Query(alias="next")] = "/"
+    request: Request, session: Session, target: Annotated[str, Query(alias="next")] = "/", out: str = ""
 ) -> Response:
+    """`out` is the company sign-in by which somebody came who has just signed out here."""
     if await policy.find_login(request):
         return RedirectResponse(safe_next(target), status_code=303)
     notice = None
@@ -46,7 +48,8 @@ async def show_sign_in(
         notice = _(
             "Parley has no administrator yet. Run “parley setup-link” on the server and open the link that it prints."
         )
-    return sign_in_page(request, target, notice=notice)
+    await session.commit()  # the page asks for the ways in on a connection of its own
+    return await sign_in_page(request, target, notice=notice, out=out)
 
 
 @router.post("/login")
@@ -62,16 +65,19 @@ async def sign_in(
     if entry:
         return let_in(request, entry, safe_next(target))
     error = _("Email or password is wrong. After several tries, wait a minute before the next one.")
-    return sign_in_page(request, target, email=clean(email), error=error)
+    return await sign_in_page(request, target, email=clean(email), error=error)
 
 
 @router.post("/logout")
 async def sign_out(request: Request, session: Session, settings: DeploymentSettings) -> Response:
     """Drafts and whatever a browser kept go, too, where browsers listen to that: over https, and on this machine."""
     token = request.cookies.get(SESSION.name(request))
+    provider = None
     if token:
+        provider = await company.signed_in_by(session, token)
         await entrance.sign_out(session, token)
-    response = RedirectResponse("/login", status_code=303)
+    # A form may not lead to another site (`form-action`), so the page offers a link there.
+    response = RedirectResponse(f"/login?out={provider}" if provider else "/login", status_code=303)
     SESSION.clear(request, response)
     if settings.is_https or settings.is_loopback:
         response.headers["clear-site-data"] = '"cache", "storage"'

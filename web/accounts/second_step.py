@@ -32,7 +32,7 @@ async def ask(request: Request, arrival: Arriving, target: Annotated[str, Query(
     try:
         asked = await entrance.second_step(arrival, _kept(request))
     except LinkEnded:
-        return _from_the_start(request, target)
+        return await _from_the_start(request, target)
     return _page(request, asked, target)
 
 
@@ -47,7 +47,7 @@ async def take(
         passed = await entrance.take_second_step(arrival, _kept(request), code)
         asked = None if passed else await entrance.second_step(arrival, _kept(request))
     except LinkEnded:
-        return _from_the_start(request, target)
+        return await _from_the_start(request, target)
     if asked is not None:
         error = _("This code is wrong or was used already. After several tries, wait a minute before the next one.")
         return _page(request, asked, target, error=error)
@@ -70,7 +70,7 @@ async def passkey(
 ) -> Response:
     token = await entrance.sign_in_with_passkey(arrival, request.state.party, reply)
     if token is None:
-        return sign_in_page(
+        return await sign_in_page(
             request, target, error=_("This passkey does not open anything here. Try again, or another way.")
         )
     return let_in(request, token, safe_next(target))
@@ -111,8 +111,8 @@ def _kept(request: Request) -> str | None:
     return request.cookies.get(SECOND_STEP.name(request))
 
 
-def _from_the_start(request: Request, target: str) -> Response:
+async def _from_the_start(request: Request, target: str) -> Response:
     """Ten minutes have gone by, or the password was changed meanwhile."""
-    response = sign_in_page(request, target, error=_("That took too long, so please begin again."))
+    response = await sign_in_page(request, target, error=_("That took too long, so please begin again."))
     SECOND_STEP.clear(request, response)
     return response

@@ -185,7 +185,8 @@ async def _page(
 
 
 def _row(person: User, user: Viewer) -> PersonRow:
-    state = "disabled" if person.disabled_at else "invited" if person.password_hash is None else "active"
+    has_come = person.password_hash is not None or person.last_seen_at is not None  # also by the company's sign-in
+    state = "disabled" if person.disabled_at else "active" if has_come else "invited"
     return PersonRow(
         id=person.id,
         name=person.name,
