@@ -206,6 +206,8 @@ FRESH: frozenset[tuple[str, str]] = frozenset(
         ("POST", "/admin/people"),
         ("POST", "/admin/people/{person_id}/link"),
         ("POST", "/admin/people/{person_id}/role"),
+        ("POST", "/admin/people/{person_id}/areas"),
+        ("POST", "/admin/people/{person_id}/erase"),
         ("POST", "/admin/people/{person_id}/disable"),
         ("POST", "/admin/people/{person_id}/enable"),
         ("POST", "/admin/people/{person_id}/second-factor"),

@@ -268,7 +268,7 @@ async def _refused(session: AsyncSession, email: str, person_id: UUID | None, wh
 
 
 async def _held_unchanged(session: AsyncSession, person: User) -> User | None:
-    same = (User.password_hash == person.password_hash, User.disabled_at.is_(None), User.waiting_since.is_(None))
+    same = (User.password_hash == person.password_hash, User.disabled_at.is_(None))
     return await session.scalar(queries.held(person.id).where(*same))
 
 

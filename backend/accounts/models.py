@@ -60,7 +60,6 @@ class User(Row):
     areas: Mapped[list[str]] = mapped_column(ARRAY(String(20)), default=list, server_default=text("'{}'"))
     password_hash: Mapped[str | None]
     disabled_at: Mapped[datetime | None]
-    waiting_since: Mapped[datetime | None]  # signed up by themselves; an administrator has to say yes
     last_seen_at: Mapped[datetime | None]
     theme: Mapped[Theme] = mapped_column(words(Theme, "theme"), default=Theme.SYSTEM)
     time_zone: Mapped[str | None] = mapped_column(String(64))
@@ -77,7 +76,7 @@ class User(Row):
     @property
     def is_active(self) -> bool:
         """Whether they can sign in: invited people cannot yet, disabled ones no more."""
-        return self.password_hash is not None and self.disabled_at is None and self.waiting_since is None
+        return self.password_hash is not None and self.disabled_at is None
 
     @property
     def initials(self) -> str:

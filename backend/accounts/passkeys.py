@@ -159,7 +159,7 @@ async def recognise(session: AsyncSession, party: RelyingParty, reply: str) -> U
         return None
     owner = await session.scalar(select(Passkey.user_id).where(Passkey.credential_id == credential_id))
     person: User | None = await session.scalar(queries.held(owner)) if owner else None
-    if person is None or person.disabled_at is not None or person.waiting_since is not None:
+    if person is None or person.disabled_at is not None:
         return None
     key = await session.scalar(select(Passkey).where(Passkey.credential_id == credential_id).with_for_update())
     if key is None:

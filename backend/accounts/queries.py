@@ -23,7 +23,6 @@ def active_admins() -> Select[User]:
         User.role == Role.ADMIN,
         User.password_hash.is_not(None),
         User.disabled_at.is_(None),
-        User.waiting_since.is_(None),
     )
 
 

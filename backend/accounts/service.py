@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from sqlalchemy import delete, select, update
@@ -72,7 +72,6 @@ async def add_person(
     role: Role,
     areas: Collection[Area] = (),
     password_hash: str | None = None,
-    waiting_since: datetime | None = None,
 ) -> User:
     """Raises BadInput with a sentence per field, EmailTaken."""
     if wrong := wrong_fields(name, email):
@@ -84,7 +83,6 @@ async def add_person(
         role=role,
         areas=_kept(role, areas),
         password_hash=password_hash,
-        waiting_since=waiting_since,
     )
     session.add(user)
     with broken(uq_users_email=EmailTaken(_("There is already an account for {email}.").format(email=email))):
@@ -194,8 +192,6 @@ async def make_link(session: AsyncSession, purpose: Purpose, person: User | None
     """
     if person and person.disabled_at is not None:
         raise Conflict(_("{name} is disabled. Enable the account first.").format(name=person.name))
-    if person and person.waiting_since is not None:
-        raise Conflict(_("{name} waits for approval. Approve the account first.").format(name=person.name))
     if purpose is not Purpose.SECOND_STEP:  # which whoever has the password makes, and must not take links away
         await _forget_links(session, person.id if person else None)
         target = the_person(person.id) if person else None

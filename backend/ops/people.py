@@ -90,5 +90,5 @@ async def _link(session: AsyncSession, origin: str, purpose: Purpose, person: Us
 
 def _line(person: User) -> str:
     state = "no password yet" if person.password_hash is None else "active"
-    state = "disabled" if person.disabled_at else "not approved" if person.waiting_since else state
+    state = "disabled" if person.disabled_at else state
     return f"{person.email:40} {person.role:8} {state:16} {person.name}"

@@ -1,12 +1,12 @@
 """Find the newest answers of a model: an index on what may be a big table, so it stands in a revision of its own.
 
-Revision: 0005b, after 0005"""
+Revision: 0006, after 0005"""
 
 from collections.abc import Sequence
 
 from alembic import op
 
-revision: str = "0005b"
+revision: str = "0006"
 down_revision: str | Sequence[str] | None = "0005"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None

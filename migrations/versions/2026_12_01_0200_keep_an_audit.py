@@ -1,6 +1,6 @@
 """Keep an audit: who did what to whom.
 
-Revision: 0006, after 0005b
+Revision: 0007, after 0006
 
 The roles that work with the other tables may add events and read them. Two functions are what they need besides:
 `audit_begin` orders those who add, and `audit_forget`, which runs as the owner, removes the oldest part of the chain,
@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-revision: str = "0006"
-down_revision: str | Sequence[str] | None = "0005b"
+revision: str = "0007"
+down_revision: str | Sequence[str] | None = "0006"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 

@@ -1,6 +1,6 @@
 """Let people in safely: second factors, passkeys, sign-up.
 
-Revision: 0007, after 0006"""
+Revision: 0008, after 0007"""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision: str = "0007"
-down_revision: str | Sequence[str] | None = "0006"
+revision: str = "0008"
+down_revision: str | Sequence[str] | None = "0007"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
@@ -18,7 +18,6 @@ _PURPOSE = "ck_one_time_links_purpose"
 
 
 def upgrade() -> None:
-    op.add_column("users", sa.Column("waiting_since", sa.DateTime(timezone=True), nullable=True))
     op.add_column("login_sessions", sa.Column("authenticated_at", sa.DateTime(timezone=True), nullable=True))
     op.execute("UPDATE login_sessions SET authenticated_at = created_at")
     op.alter_column("login_sessions", "authenticated_at", nullable=False)
@@ -83,7 +82,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Who waits for approval could sign in without it under the older rules, so they are disabled."""
     op.drop_table("used_challenges")
     op.drop_table("passkeys")
     op.drop_table("recovery_codes")
@@ -101,5 +99,3 @@ def downgrade() -> None:
     op.drop_constraint(op.f(_PURPOSE), "one_time_links", type_="check")
     op.create_check_constraint(op.f(_PURPOSE), "one_time_links", "purpose IN ('setup', 'invitation', 'reset')")
     op.drop_column("login_sessions", "authenticated_at")
-    op.execute("UPDATE users SET disabled_at = coalesce(disabled_at, waiting_since) WHERE waiting_since IS NOT NULL")
-    op.drop_column("users", "waiting_since")

@@ -1,6 +1,6 @@
 """Share out rights: areas of administration, switches of groups, scopes of keys, and what became of erased people.
 
-Revision: 0008, after 0007"""
+Revision: 0009, after 0008"""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision: str = "0008"
-down_revision: str | Sequence[str] | None = "0007"
+revision: str = "0009"
+down_revision: str | Sequence[str] | None = "0008"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 

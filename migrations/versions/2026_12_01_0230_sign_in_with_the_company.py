@@ -1,6 +1,6 @@
 """Sign in with the company: providers, identities, directories.
 
-Revision: 0009, after 0008"""
+Revision: 0010, after 0009"""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision: str = "0009"
-down_revision: str | Sequence[str] | None = "0008"
+revision: str = "0010"
+down_revision: str | Sequence[str] | None = "0009"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 

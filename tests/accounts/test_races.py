@@ -14,6 +14,8 @@ from backend.ops import people
 from tests.accounts.conftest import reread
 from tests.conftest import AddPerson
 
+pytestmark = pytest.mark.long
+
 ROUNDS = 50
 
 

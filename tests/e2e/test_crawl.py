@@ -120,7 +120,17 @@ async def test_an_administrator_presses_everything(
 
     pressed: set[str] = set()
     of_models = ["engines", f"engines/{spare.id}", "models", f"models/{model}"]
-    pages = ["people", "sign-in", *of_models, "groups", f"groups/{group.id}?q=alice"]
+    pages = [
+        "people",
+        f"people/{alice.id}",
+        "sign-in",
+        "sign-in/providers",
+        "policy",
+        "audit",
+        *of_models,
+        "groups",
+        f"groups/{group.id}?q=alice",
+    ]
     for path in pages:
         await press_everything(page, f"/admin/{path}", pressed)
 

@@ -12,6 +12,9 @@ from tests.e2e.conftest import OpenPage, Watch
 from tests.e2e.test_accessibility import findings
 from tests.second_factor import code_now
 from tests.sessions import grow_old
+from tests.site import Site
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def test_a_passkey_is_added_and_signs_in_and_confirms(
-    open_page: OpenPage, alice: User, db: Sessions, watch: Watch
+    open_page: OpenPage, site: Site, alice: User, db: Sessions, watch: Watch
 ) -> None:
     page = await open_page(alice, "/settings/sign-in")
     device = await _device(page)
@@ -43,7 +46,7 @@ async def test_a_passkey_is_added_and_signs_in_and_confirms(
     assert await findings(page) == []
 
     # A quarter of an hour later a dangerous page asks once more.
-    await grow_old(db, alice)
+    await grow_old(site.sessions, alice)
     await page.goto("/settings/sign-in")
     await expect(page.get_by_role("heading", name="Confirm that it is you")).to_be_visible()
     assert await findings(page) == []

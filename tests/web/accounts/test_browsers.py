@@ -8,7 +8,7 @@ from backend.core.db import Sessions
 from backend.core.ids import new_id
 from tests.accounts.conftest import sessions_of
 from tests.conftest import PASSWORD, OpenBrowser
-from tests.site import Browser
+from tests.site import Browser, Site
 from tests.web.accounts.conftest import SignIn, submit, text_of
 from web.accounts.browsers import name_of
 
@@ -68,13 +68,13 @@ async def test_the_browser_of_somebody_else_is_not_there(
 
 
 async def test_a_changed_role_and_a_closed_account_end_all_of_them_at_once(
-    signed_in: SignIn, db: Sessions, alice: User, carol: User
+    signed_in: SignIn, site: Site, alice: User, carol: User
 ) -> None:
     for change in (_promote, _disable):
         page = await signed_in(alice)
         assert (await page.get("/settings")).status_code == 200
 
-        await change(db, alice)
+        await change(site.sessions, alice)
 
         assert (await page.get("/settings")).status_code == 303
 

@@ -228,6 +228,7 @@ async def test_a_callback_by_hand_twice_elsewhere_or_with_an_error_is_told_and_e
     assert await who(mallory) is None
 
 
+@pytest.mark.long
 async def test_fifty_first_sign_ins_at_once_make_one_account(
     browser: OpenBrowser, provider: FakeProvider, set_up: SetUp, db: Sessions, site: Site
 ) -> None:

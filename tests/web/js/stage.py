@@ -25,6 +25,7 @@ from web.rendering import STATIC, templates
 
 CHAT = "/chat/c1"
 RUNNING = f"{CHAT}?running"
+NO_OTHER_WAYS: dict[str, Any] = {"ways": [], "left": None, "passkey": None, "notice": None}
 MOMENT = datetime(2026, 11, 30, 13, 52, tzinfo=UTC)
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 CODE = "def f(x):\n    return x  # <b>\n"
@@ -120,7 +121,7 @@ class Stage:
             case "POST", "/settings/theme":
                 return Reply(status=204)
             case "GET", "/login":
-                return Reply(self._render("accounts/sign_in.html", next="/", email="", error=None, notice=None))
+                return Reply(self._render("accounts/sign_in.html", next="/", email="", error=None, **NO_OTHER_WAYS))
             case "POST", "/login" | "/logout":
                 target = asked.form.get("next", "/login")
                 return Reply(status=303, headers={"Location": target})

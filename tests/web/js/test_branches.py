@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 from tests.web.js.conftest import OpenTab
 from tests.web.js.stage import BLOCKS, CHAT, RUNNING, Stage, answer, question, siblings
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("js")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("js"), pytest.mark.long]
 
 LONG = "".join(BLOCKS)
 FIRST, SECOND = siblings(1, None, "a2"), siblings(2, "a1", None)

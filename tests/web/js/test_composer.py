@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.web.js.conftest import OpenTab
 from tests.web.js.stage import CHAT, Asked, Reply, Stage
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("js")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("js"), pytest.mark.long]
 
 LINES = "\n".join("x" * 50 for _ in range(20_000))
 

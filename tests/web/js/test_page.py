@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from tests.web.js.conftest import OpenTab
 from tests.web.js.stage import CHAT, Reply, Stage
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("js")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("js"), pytest.mark.long]
 
 
 def test_the_sign_in_form_tells_the_time_zone(stage: Stage, tab: OpenTab) -> None:

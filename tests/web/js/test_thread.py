@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from tests.web.js.conftest import OpenTab
 from tests.web.js.stage import BLOCKS, CHAT, CODE, RUNNING, Stage
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("js")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("js"), pytest.mark.long]
 
 # A headless browser counts every page as visible, so pages are told.
 CAN_HIDE = """
