@@ -135,3 +135,8 @@ async def _in_one_transaction(connection: AsyncConnection, statements: Sequence[
         if not connection.closed:
             await connection.execute("DEALLOCATE ALL", prepare=False)
         raise
+    except (
+        BaseException
+    ):  # cancelled, perhaps by a browser that left: what Postgres has prepared, nobody knows any more
+        await connection.close()
+        raise

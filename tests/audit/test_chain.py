@@ -177,7 +177,8 @@ TAMPERINGS = {
     "delete": ("DELETE FROM audit_events WHERE number IN (2, 3)", "Missing: record 2 to 3"),
     "delete the first": ("DELETE FROM audit_events WHERE number = 1", "Missing: record 1."),
     "close the gap": (
-        "DELETE FROM audit_events WHERE number = 2; UPDATE audit_events SET number = number - 1 WHERE number > 2",
+        "DELETE FROM audit_events WHERE number = 2; UPDATE audit_events SET number = -number WHERE number > 2;"
+        " UPDATE audit_events SET number = -number - 1 WHERE number < 0",
         "Record 2 was changed",
     ),
     "reorder": (

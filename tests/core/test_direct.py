@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from backend.core.db import DatabaseGone
-from backend.core.direct import Direct
+from backend.core.direct import Direct, Statement
 from backend.embedded.postgres import EmbeddedPostgres
 
 
@@ -46,6 +46,24 @@ async def test_a_statement_that_is_refused_leaves_the_connection_fit_for_the_nex
                 await direct.as_person(nobody, twice, after)
             ((row,),) = await direct.as_person(nobody, after)
             assert row.name == "after"
+
+
+async def test_who_leaves_in_the_middle_spoils_nothing_for_the_next(database: str) -> None:
+    def two(seconds: float) -> tuple[Statement, Statement]:
+        return ("SELECT pg_sleep(%s)", [seconds]), ("SELECT %s::int AS number", [7])
+
+    async with Direct(database, connections=1) as direct:
+        await direct.as_person(uuid4(), *two(0))
+        leaving = asyncio.create_task(direct.as_person(uuid4(), *two(5)))
+        await asyncio.sleep(0.2)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+
+        for _round in range(3):
+            _slept, numbers = await direct.as_person(uuid4(), *two(0))
+
+    assert leaving.cancelled()
+    assert numbers[0].number == 7
 
 
 async def test_in_a_crowd_one_waits_for_a_connection_a_long_time_and_not_for_ever(

@@ -66,7 +66,8 @@ async def test_every_page_and_state(desk: Desk, engine: FakeEngine) -> None:
 
 
 @pytest.mark.long
-async def test_dark_and_on_a_phone(open_page: OpenPage, alice: User, engine: FakeEngine) -> None:
+async def test_dark_and_on_a_phone(open_page: OpenPage, site: Site, alice: User, engine: FakeEngine) -> None:
+    await site.until_offered("fake-8b")
     page = await open_page(alice, color_scheme="dark", viewport={"width": 360, "height": 740})
     engine.script = (RICH,)
     await page.get_by_role("textbox", name="Message", exact=True).fill("Everything")
