@@ -221,10 +221,10 @@ async def test_half_an_answer_of_a_trial_that_was_rolled_back_is_not_finished_by
     turn, _name = await begun(desk, both)
     await desk.turns.stop(turn.answer)
     left, _name = await begun(desk, both)
-    lost = await desk.lose(left)
     async with desk.db.begin() as session:
         await trials.roll_back(session, (await session.scalars(select(Model))).one())
     await desk.registry.reload()
+    lost = await desk.lose(left)
 
     resumed = await until_ended(desk, left.answer.id)
     stopped = await desk.message(turn.answer.id)

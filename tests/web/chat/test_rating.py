@@ -9,8 +9,9 @@ import pytest
 from backend.accounts.models import User
 from tests.conftest import OpenBrowser
 from tests.fakes.engine import FakeEngine, finish
+from tests.site import Site
 from tests.web.chat.conftest import Chat
-from tests.web.chat.test_branches import asked_and_answered, question_of
+from tests.web.chat.test_branches import asked_and_answered, question_of, until_it_continues
 
 
 def pressed(html: str) -> list[str]:
@@ -50,7 +51,10 @@ async def test_a_stranger_rates_nothing(chat: Chat, browser: OpenBrowser, bob: U
     assert pressed(shown.text) == []
 
 
-async def test_an_answer_that_is_being_written_or_goes_on_has_no_rating(chat: Chat, engine: FakeEngine) -> None:
+async def test_an_answer_that_is_being_written_or_goes_on_has_no_rating(
+    chat: Chat, site: Site, engine: FakeEngine
+) -> None:
+    await until_it_continues(site)
     more = asyncio.Event()
     engine.script = ("Half ", finish("length"))
     asked = await asked_and_answered(chat, "Hello")
