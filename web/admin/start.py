@@ -49,9 +49,13 @@ PARTS = {
     ),
     Area.AUDIT: Part(
         name=_("Audit and policy"),
-        purpose=_("What was changed and by whom, and what everybody may do."),
+        purpose=_("How people show who they are, what was changed and by whom, and what everybody may do."),
         icon="shield",
-        pages=(("/admin/policy", _("What everybody may do")),),
+        pages=(
+            ("/admin/sign-in", _("Signing in")),
+            ("/admin/audit", _("Audit")),
+            ("/admin/policy", _("What everybody may do")),
+        ),
     ),
 }
 
