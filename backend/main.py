@@ -3,9 +3,10 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -85,8 +86,36 @@ _NO_TELEMETRY: TelemetryConfig = {
     "operation_spans": False,
     "auto_configure": False,
 }
-_CLEAN_FIRST, _CLEAN_EVERY = 60.0, 3600.0  # seconds; whoever starts has better things to do
-_AUDIT_AFTER = 60.0
+_ROUTERS = (
+    health.router,
+    reports,
+    account_pages.router,
+    second_step.router,
+    browsers.router,
+    ways_in.router,
+    key_pages.router,
+    data_pages.router,
+    company_pages.router,
+    provider_pages.router,
+    api.router,
+    chat_pages.router,
+    file_pages.router,
+    admin_start.router,
+    people_pages.router,
+    person_pages.router,
+    policy_pages.router,
+    sign_in_pages.router,
+    group_pages.router,
+    model_pages.router,
+    trial_pages.router,
+    audit_pages.router,
+    bench_pages.router,
+    capacity_pages.router,
+    engine_pages.router,  # before the next one, to which “test” would be an id
+    engine_page.router,
+    engine_memory.router,
+)
+_FIRST, _EVERY = 60.0, 3600.0  # seconds; whoever starts has better things to do
 _UNSENT_FILES_STAY = timedelta(days=1)
 _DIRECT_CONNECTIONS = 3  # each of their statements takes about a millisecond
 
@@ -119,35 +148,7 @@ def create_app(
         telemetry=_NO_TELEMETRY,
         form_limits={"max_part_size": body_limit, "max_fields": 100, "max_files": 0},
     )
-    for router in (
-        health.router,
-        reports,
-        account_pages.router,
-        second_step.router,
-        browsers.router,
-        ways_in.router,
-        key_pages.router,
-        data_pages.router,
-        company_pages.router,
-        provider_pages.router,
-        api.router,
-        chat_pages.router,
-        file_pages.router,
-        admin_start.router,
-        people_pages.router,
-        person_pages.router,
-        policy_pages.router,
-        sign_in_pages.router,
-        group_pages.router,
-        model_pages.router,
-        trial_pages.router,
-        audit_pages.router,
-        bench_pages.router,
-        capacity_pages.router,
-        engine_pages.router,  # before the next one, to which “test” would be an id
-        engine_page.router,
-        engine_memory.router,
-    ):
+    for router in _ROUTERS:
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     errors.install(app)
@@ -230,8 +231,11 @@ async def _open(
     lifecycle.on_stop(turns.begin_drain)
     lifecycle.on_stop(bench.stop)
     lifecycle.busy_while(lambda: len(streams) > 0 or turns.is_busy)
-    for loop in (_clean(sessions), _keep_audit(sessions, settings.audit_days)):
-        stack.callback(asyncio.create_task(loop).cancel)
+    for what, work in (
+        ("cleaning up", partial(_clean, sessions)),
+        ("looking after the audit", partial(retention.keep, sessions, settings.audit_days)),
+    ):
+        stack.callback(asyncio.create_task(_every_hour(what, work)).cancel)
     # What exists now lives as long as the process: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
@@ -242,19 +246,7 @@ async def _open(
         "sessions": sessions,
         "direct": direct,
         "passwords": hasher,
-        "second_factors": Sealer(secrets, "second factors"),
-        "party": RelyingParty(settings.origin, subkey(secrets[0], "passkey challenges")),
-        "lifetime": Lifetime(
-            idle=timedelta(hours=settings.session_idle_hours), absolute=timedelta(days=settings.session_days)
-        ),
         "company": company,
-        "doors": Doors(
-            db=sessions,
-            oidc=Oidc(asking, leeway=settings.oidc_leeway_seconds),
-            secrets=Sealer(secrets, "identity providers"),
-            cookies=Sealer(secrets, "pending sign-ins"),
-            settings=settings,
-        ),
         "registry": registry,
         "titles": titles,
         "turns": turns,
@@ -269,6 +261,25 @@ async def _open(
         "callers": callers,
         "api": desk,
         "bench": bench,
+        **_ways_in(settings, secrets, sessions, asking),
+    }
+
+
+def _ways_in(settings: Settings, secrets: Sequence[str], sessions: Sessions, asking: Asking) -> dict[str, Any]:
+    """What it takes to let somebody in, besides a password."""
+    return {
+        "lifetime": Lifetime(
+            idle=timedelta(hours=settings.session_idle_hours), absolute=timedelta(days=settings.session_days)
+        ),
+        "second_factors": Sealer(secrets, "second factors"),
+        "party": RelyingParty(settings.origin, subkey(secrets[0], "passkey challenges")),
+        "doors": Doors(
+            db=sessions,
+            oidc=Oidc(asking, leeway=settings.oidc_leeway_seconds),
+            secrets=Sealer(secrets, "identity providers"),
+            cookies=Sealer(secrets, "pending sign-ins"),
+            settings=settings,
+        ),
     }
 
 
@@ -285,30 +296,24 @@ async def _stored_company(sessions: Sessions) -> str:
     return name
 
 
-async def _keep_audit(sessions: Sessions, days: int) -> None:
-    await asyncio.sleep(_AUDIT_AFTER)
+async def _every_hour(what: str, work: Callable[[], Awaitable[None]]) -> None:
+    await asyncio.sleep(_FIRST)
     while True:
         try:
-            await retention.keep(sessions, days)
+            await work()
         except DatabaseGone:
-            log.warning("the database is away: the audit is looked after later")
-        await asyncio.sleep(_CLEAN_EVERY)
+            log.warning("the database is away: %s waits", what)
+        await asyncio.sleep(_EVERY)
 
 
 async def _clean(sessions: Sessions) -> None:
     """Remove what has ended and nobody will ask for again."""
-    await asyncio.sleep(_CLEAN_FIRST)
-    while True:
-        try:
-            async with only_one(sessions, "cleaning") as session:
-                if session is not None:
-                    await logins.delete_ended(session, now() - timedelta(days=1))
-                    await throttle.delete_old(session)
-                    await accounts.delete_ended_links(session)
-                    await passkeys.delete_ended_challenges(session)
-                    await company_sign_in.delete_spent(session)
-            if session is not None:
-                await attachments.clean_up(sessions, before=now() - _UNSENT_FILES_STAY)
-        except DatabaseGone:
-            log.warning("the database is away: cleaning up waits")
-        await asyncio.sleep(_CLEAN_EVERY)
+    async with only_one(sessions, "cleaning") as session:
+        if session is None:
+            return
+        await logins.delete_ended(session, now() - timedelta(days=1))
+        await throttle.delete_old(session)
+        await accounts.delete_ended_links(session)
+        await passkeys.delete_ended_challenges(session)
+        await company_sign_in.delete_spent(session)
+    await attachments.clean_up(sessions, before=now() - _UNSENT_FILES_STAY)

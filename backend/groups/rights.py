@@ -150,7 +150,7 @@ async def choose(session: AsyncSession, settings: Settings, wished: frozenset[Ri
     if changed := {word: allowed for word, allowed in chosen.items() if _before(kept, word) != allowed}:
         before = {word: _before(kept, word) for word in changed}
         await audit.record(session, Action.POLICY_CHANGED, Target("policy"), before=before, after=changed)
-    await stored.write(session, _STORED, kept | chosen)
+    await stored.write(session, _STORED, kept | changed)
     await notify(session, CHANGED, {})
 
 

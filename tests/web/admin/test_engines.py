@@ -232,7 +232,7 @@ async def test_an_engine_of_the_deployment_is_not_changed_here(page: Browser, db
 
     assert refused.status_code == 409
     assert "is set by the deployment and is changed there." in text_of(refused)
-    assert "fake Healthy" in text_of(await page.get("/admin/engines"))
+    await until_shown(page, "fake Healthy")
 
 
 async def test_an_engine_that_is_away_is_marked_since_when(page: Browser, engine: FakeEngine) -> None:
